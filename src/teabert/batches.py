@@ -1,0 +1,228 @@
+"""Packed batches: tokenised examples in, one row of real tokens out, with where every sequence lies.
+
+No padding anywhere: all sequences stand end to end, shortest first, so that sequences of (nearly) equal length are
+neighbours and attention runs over a few dense groups. Tasks mix freely; every sequence carries its task.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SLACK = 1.15
+"""A group of neighbours may be padded inside attention up to this many times its real tokens."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring sequences that attention treats as one dense block."""
+
+    tokens: slice
+    sequences: int
+    longest: int
+    places: Tensor | None
+    """(tokens,) where each token lies in the padded (sequences * longest) grid; None where all are equally long."""
+    real: Tensor | None
+    """(sequences, 1, 1, longest) true for real tokens; None where all are equally long."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the sequences of a pack lie."""
+
+    lengths: tuple[int, ...]
+    starts: Tensor
+    """(sequences,) the first token of each sequence"""
+    sequence_of_token: Tensor
+    """(tokens,)"""
+    place_of_token: Tensor
+    """(tokens,) 0 at the start of each sequence"""
+    groups: tuple[Group, ...]
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], slack: float = SLACK) -> Self:
+        """The layout of sequences with these lengths, in this order."""
+        sizes = np.asarray(lengths, dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        sequence_of_token = np.repeat(np.arange(len(sizes)), sizes)
+        place_of_token = np.arange(int(sizes.sum())) - starts[sequence_of_token]
+        groups = tuple(_group(sizes[a:b], int(starts[a])) for a, b in _neighbours(sizes, slack))
+        return cls(
+            tuple(int(size) for size in sizes),
+            torch.from_numpy(starts),
+            torch.from_numpy(sequence_of_token),
+            torch.from_numpy(place_of_token),
+            groups,
+        )
+
+    def to(self, device: torch.device) -> "Layout":
+        """The same layout on another device."""
+        groups = tuple(
+            replace(
+                group,
+                places=None if group.places is None else group.places.to(device),
+                real=None if group.real is None else group.real.to(device),
+            )
+            for group in self.groups
+        )
+        return replace(
+            self,
+            starts=self.starts.to(device),
+            sequence_of_token=self.sequence_of_token.to(device),
+            place_of_token=self.place_of_token.to(device),
+            groups=groups,
+        )
+
+
+def _neighbours(sizes: np.ndarray, slack: float) -> Iterator[tuple[int, int]]:
+    """Cut the sequences into runs whose padded size stays within the slack."""
+    start, real, longest = 0, 0, 0
+    for index, size in enumerate(sizes.tolist()):
+        wider = max(longest, size)
+        if index > start and wider * (index - start + 1) > slack * (real + size):
+            yield start, index
+            start, real, wider = index, 0, size
+        real, longest = real + size, wider
+    if len(sizes):
+        yield start, len(sizes)
+
+
+def _group(sizes: np.ndarray, first: int) -> Group:
+    total, longest, count = int(sizes.sum()), int(sizes.max()), len(sizes)
+    tokens = slice(first, first + total)
+    if total == longest * count:
+        return Group(tokens, count, longest, None, None)
+    real = np.arange(longest)[None, :] < sizes[:, None]  # (sequences, longest)
+    places = np.flatnonzero(real.reshape(-1))
+    return Group(tokens, count, longest, torch.from_numpy(places), torch.from_numpy(real[:, None, None, :]))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The tokenised rows of one task and split."""
+
+    task: str
+    sequences: tuple[list[np.ndarray], ...]
+    """one list of token ids per sequence of an example: one list for single texts and joined pairs, two for pairs apart"""
+    second_text: list[int] | None
+    """for joined pairs: the token where the second text begins"""
+    labels: np.ndarray
+    """(rows,) or (rows, labels); not-a-number where the split has no labels"""
+    names: tuple[str, ...]
+    """the rows' ids, or their line numbers"""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, all its sequences together."""
+        return np.sum([[len(ids) for ids in part] for part in self.sequences], axis=0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The examples of one task inside a batch."""
+
+    task: str
+    first: Tensor
+    """(examples,) the sequence that holds the first (or only) text"""
+    second: Tensor | None
+    """(examples,) the sequence of the second text, for pairs encoded apart"""
+    labels: Tensor
+    """(examples,) or (examples, labels)"""
+    rows: tuple[int, ...]
+    """which rows of the task these are"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Real tokens end to end, and what they belong to."""
+
+    ids: Tensor
+    """(tokens,)"""
+    segments: Tensor
+    """(tokens,) 1 in the second text of a joined pair, else 0"""
+    layout: Layout
+    task_of_sequence: Tensor
+    """(sequences,) index into the model's tasks"""
+    parts: tuple[Part, ...]
+    pooled: Tensor | None = None
+    """(sequences, width) where the frozen encoder's answer is already known"""
+
+    @property
+    def examples(self) -> int:
+        """How many examples, all tasks together."""
+        return sum(len(part.rows) for part in self.parts)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device."""
+        parts = tuple(
+            replace(
+                part,
+                first=part.first.to(device),
+                second=None if part.second is None else part.second.to(device),
+                labels=part.labels.to(device),
+            )
+            for part in self.parts
+        )
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            segments=self.segments.to(device),
+            layout=self.layout.to(device),
+            task_of_sequence=self.task_of_sequence.to(device),
+            parts=parts,
+            pooled=None if self.pooled is None else self.pooled.to(device),
+        )
+
+
+def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str]) -> Batch:
+    """Pack chosen rows, of any mix of tasks, into one batch; sequences are laid out shortest first."""
+    wanted: dict[str, tuple[Rows, list[int]]] = {}
+    for rows, row in chosen:
+        wanted.setdefault(rows.task, (rows, []))[1].append(row)
+    sequences: list[np.ndarray] = []
+    seconds: list[int] = []
+    task_of: list[int] = []
+    for task, (rows, picked) in wanted.items():
+        for part in rows.sequences:
+            sequences += [part[row] for row in picked]
+            task_of += [tasks.index(task)] * len(picked)
+            seconds += [rows.second_text[row] if rows.second_text else len(part[row]) for row in picked]
+    sizes = np.array([len(ids) for ids in sequences])
+    order = np.argsort(sizes, kind="stable")
+    layout = Layout.of(sizes[order].tolist())
+    ids = torch.from_numpy(np.concatenate([sequences[i] for i in order]).astype(np.int64))
+    begins = torch.from_numpy(np.array(seconds)[order])
+    segments = (layout.place_of_token >= begins[layout.sequence_of_token]).long()
+    where = np.empty_like(order)
+    where[order] = np.arange(len(order))
+    return Batch(ids, segments, layout, torch.tensor(task_of)[order], tuple(_parts(wanted, where)))
+
+
+def _parts(wanted: dict[str, tuple[Rows, list[int]]], where: np.ndarray) -> Iterator[Part]:
+    start = 0
+    for task, (rows, picked) in wanted.items():
+        count, texts = len(picked), len(rows.sequences)
+        first = torch.from_numpy(where[start : start + count].copy())
+        second = torch.from_numpy(where[start + count : start + 2 * count].copy()) if texts == 2 else None
+        yield Part(task, first, second, torch.from_numpy(rows.labels[picked]), tuple(picked))
+        start += texts * count
+
+
+def by_length(rows: Rows, tokens: int) -> Iterator[list[int]]:
+    """All rows, shortest first, cut into batches of at most so many tokens: for encoding and evaluation."""
+    lengths = rows.lengths()
+    batch: list[int] = []
+    used = 0
+    for row in np.argsort(lengths, kind="stable").tolist():
+        if batch and used + lengths[row] > tokens:
+            yield batch
+            batch, used = [], 0
+        batch.append(row)
+        used += int(lengths[row])
+    if batch:
+        yield batch

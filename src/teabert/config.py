@@ -1,0 +1,202 @@
+"""The recipe: YAML differences and --set in, one strict, complete, frozen Recipe out. Defaults are written here, once."""
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, model_validator
+
+from teabert.errors import UserError, nearest
+from teabert.injections import INJECTIONS
+from teabert.methods import Choice, resolve
+from teabert.metrics import AGGREGATES
+from teabert.optim import OptimSettings, Schedule
+from teabert.sampling import SamplingSettings
+from teabert.settings import Settings, parse
+from teabert.tasks import Task, make_task
+
+LEARNING_RATES = {"frozen": 1e-3, "finetune": 1e-5}
+"""The course's: heads alone learn fast, the encoder slowly."""
+
+
+class TrainSettings(Settings):
+    """How the recipe trains."""
+
+    mode: Literal["frozen", "finetune"] = "finetune"
+    """frozen: only heads (and injection) learn; finetune: everything does."""
+    epochs: int = Field(10, ge=1)
+    """An epoch is as many examples as the tasks have rows, unless sampling says otherwise."""
+    seed: int = Field(11711, ge=0)
+    """Seeds the order of the rows, the choice of subsets, new weights and dropout."""
+    precision: Literal["fp32", "bf16", "auto"] = "auto"
+    """bf16 keeps fp32 master weights; auto: bf16 where the processor computes in it, else fp32."""
+    accumulate: int = Field(1, ge=1)
+    """Batches that are summed up before each step."""
+    clip: float | None = Field(None, gt=0)
+    """Largest norm of the gradient."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after so many epochs without a better aggregate."""
+    select: Literal["dev"] | Annotated[float, Field(gt=0, lt=1)] = "dev"
+    """The best epoch is chosen on dev (the papers' way), or on this part of the training rows, which then do not train."""
+    aggregate: str = "mean"
+    """How the tasks' first metrics become one number: mean, or course, where a correlation r counts as (1 + r) / 2."""
+    encoder_dropout: bool = False
+    """In frozen mode: keep the encoder's dropout on (the papers' way; every text is then encoded anew each time)."""
+    checkpoint_every: int | None = Field(None, ge=1)
+    """Save after so many steps, besides the end of every epoch."""
+    on_collapse: Literal["warn", "stop"] = "warn"
+    """What to do when a task gets the same prediction for every row."""
+    deterministic: bool = True
+    """Only algorithms that give the same bits every time."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.aggregate not in AGGREGATES:
+            raise ValueError(f"aggregate: '{self.aggregate}' is not one of {', '.join(AGGREGATES)}")
+        return self
+
+
+def _tasks(given: Any) -> Any:
+    """A list of names, or a mapping from name to differences -> a mapping of tasks."""
+    if isinstance(given, Mapping) and all(isinstance(task, Task) for task in given.values()):
+        return given
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Sequence):
+        given = {name: None for name in given}
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError("give the tasks as a list of names, or as a mapping from name to what differs")
+    for name, facts in given.items():
+        if facts is not None and not isinstance(facts, Mapping):
+            raise ValueError(f"'{name}' must hold a mapping of what differs, got {facts!r}")
+    return {str(name): make_task(str(name), facts, f"tasks.{name}") for name, facts in given.items()}
+
+
+class Recipe(Settings):
+    """Everything a run depends on."""
+
+    name: str = Field("recipe", pattern=r"^[A-Za-z0-9._-]+$")
+    """Names the run folder; the file's name by default."""
+    encoder: str = "minilm"
+    """A known encoder, a local folder, or a hub id."""
+    tasks: Annotated[dict[str, Task], BeforeValidator(_tasks)]
+    """The tasks that are learned together."""
+    data: str | None = None
+    """The folder of the tasks' files, by default the recipe's own; $TEABERT_DATA is looked through after it."""
+    injection: Choice = "none"
+    """How the task enters the encoder."""
+    sampling: SamplingSettings = SamplingSettings()
+    """Which examples come next."""
+    optim: OptimSettings = OptimSettings()
+    """The optimiser."""
+    schedule: Schedule = Schedule()
+    """How the learning rate moves."""
+    train: TrainSettings = TrainSettings()
+    """The training loop."""
+
+    @model_validator(mode="after")
+    def _related(self) -> Self:
+        check(self)
+        return self
+
+    @property
+    def lr(self) -> float:
+        """The learning rate, or the mode's usual one."""
+        return self.optim.lr if self.optim.lr is not None else LEARNING_RATES[self.train.mode]
+
+
+def check(recipe: Recipe) -> None:
+    """What relates several parts of a recipe; before any file is read or weight is loaded."""
+    resolve(INJECTIONS, recipe.injection, "injection")
+    for name, task in recipe.tasks.items():
+        if clash := [other for other in task.shares_rows_with if other in recipe.tasks]:
+            raise ValueError(
+                f"tasks: '{name}' is never trained together with '{', '.join(clash)}': its rows contain dev and test rows"
+                f" of {', '.join(clash)}, so the scores would be false. Leave one of them out."
+            )
+
+
+def load_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe file (or the name of one that comes with teabert) with `key=value` changes."""
+    file = find_recipe(path)
+    given = read_yaml(file)
+    for change in changes:
+        apply_change(given, change)
+    given.setdefault("name", file.stem)
+    return parse_recipe(given, str(file), file.parent)
+
+
+def parse_recipe(given: Mapping[str, Any], where: str = "recipe", folder: Path | None = None) -> Recipe:
+    """A checked recipe from a mapping; a relative data folder is below the recipe's own."""
+    given = dict(given)
+    if folder is not None and isinstance(given.get("data", "."), str):
+        given["data"] = str((folder / Path(given.get("data", ".")).expanduser()).resolve())
+    return parse(Recipe, given, where)
+
+
+def find_recipe(path: str | Path) -> Path:
+    """A recipe by path, or by the name of one that comes with teabert."""
+    file = Path(path).expanduser()
+    if file.is_file():
+        return file
+    known = {item.name.removesuffix(".yaml"): item for item in builtin_recipes()}
+    short = str(path).removesuffix(".yaml")
+    if short in known:
+        return known[short]
+    raise UserError(f"There is no recipe file {file}.{nearest(short, known)} Recipes that come with teabert: {', '.join(known)}.")
+
+
+def builtin_recipes() -> list[Path]:
+    """The recipe files inside the package."""
+    return sorted(Path(str(resources.files("teabert") / "recipes")).glob("*.yaml"))
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A YAML mapping; anything else is the user's mistake."""
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}.") from None
+    if not isinstance(given, dict):
+        raise UserError(f"{file} must hold a mapping of recipe keys, such as 'tasks: [sst]'.")
+    return given
+
+
+def apply_change(given: dict[str, Any], change: str) -> None:
+    """One `--set optim.lr=3e-5` written into the mapping."""
+    key, equals, value = change.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {change!r} is not of the form key=value, such as --set optim.lr=3e-5.")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {change!r}: the value is not valid YAML: {' '.join(str(error).split())}") from None
+    if isinstance(parsed, str):  # YAML reads 3e-5 as text
+        parsed = _number(parsed)
+    *path, last = key.split(".")
+    place = given
+    for part in path:
+        inner = place.get(part)
+        if isinstance(inner, list):  # tasks: [sst] becomes a mapping
+            inner = {str(name): None for name in inner}
+        place[part] = inner = dict(inner) if isinstance(inner, Mapping) else {}
+        place = inner
+    place[last] = parsed
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The complete recipe, every default written out; loads back to an equal recipe."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)

@@ -1,0 +1,206 @@
+"""The BERT family written out once, on packed tokens: token ids in, one state per token out.
+
+BERT, RoBERTa, DistilBERT and MPNet differ in a few facts, all of them in EncoderShape. The injection is called at
+named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh et al. 2019; Song et al. 2020.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from teabert.batches import Batch, Group, Layout
+from teabert.injections import Injection, Site
+
+ACTIVATIONS = {
+    "gelu": nn.GELU(),
+    "gelu_new": nn.GELU(approximate="tanh"),
+    "gelu_pytorch_tanh": nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU(),
+    "silu": nn.SiLU(),
+}
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """The facts in which encoders of the family differ."""
+
+    family: str
+    vocabulary: int
+    width: int
+    layers: int
+    attention_heads: int
+    inner_width: int
+    positions: int
+    """rows of the position table"""
+    segments: int
+    """token types; 0 where the family has none"""
+    epsilon: float
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    first_position: int = 0
+    """RoBERTa and MPNet count positions from 2"""
+    relative_buckets: int = 0
+    """MPNet adds a learned bias per distance to the attention scores"""
+    pooler: bool = True
+    padding_id: int = 0
+
+    @property
+    def longest(self) -> int:
+        """The most tokens a sequence may have."""
+        return self.positions - self.first_position
+
+    @property
+    def head_width(self) -> int:
+        """Width of one attention head."""
+        return self.width // self.attention_heads
+
+
+class Embeddings(nn.Module):
+    """Word + position (+ segment), before their LayerNorm."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.first_position = shape.first_position
+        self.word = nn.Embedding(shape.vocabulary, shape.width, padding_idx=shape.padding_id)
+        self.position = nn.Embedding(shape.positions, shape.width)
+        self.segment = nn.Embedding(shape.segments, shape.width) if shape.segments else None
+
+    def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+        """(tokens,) ids -> (tokens, width)"""
+        x = self.word(ids) + self.position(layout.place_of_token + self.first_position)
+        if self.segment is None:
+            return x
+        # RoBERTa has one segment only: both texts of a pair are in it
+        return x + self.segment(segments.clamp(max=self.segment.num_embeddings - 1))
+
+
+class DistanceBias(nn.Module):
+    """MPNet's relative position bias: one number per attention head and bucket of distance, shared by all layers."""
+
+    def __init__(self, buckets: int, attention_heads: int, furthest: int = 128) -> None:
+        super().__init__()
+        self.buckets, self.furthest = buckets, furthest
+        self.table = nn.Embedding(buckets, attention_heads)
+
+    def forward(self, longest: int) -> Tensor:
+        """(attention_heads, longest, longest): what to add to the score of every (query, key)"""
+        place = torch.arange(longest, device=self.table.weight.device)
+        bucket = self.bucket(place[None, :] - place[:, None])
+        return self.table(bucket).permute(2, 0, 1)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Half of the buckets for each direction; near distances have their own, far ones share on a log scale."""
+        half = self.buckets // 2
+        near = half // 2
+        size = distance.abs()
+        scale = (half - near) / math.log(self.furthest / near)
+        far = near + (torch.log(size.float().clamp(min=1) / near) * scale).long()
+        return torch.where(distance > 0, half, 0) + torch.where(size < near, size, far.clamp(max=half - 1))
+
+
+class Block(nn.Module):
+    """One post-norm transformer layer."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.projection = nn.Linear(shape.width, 3 * shape.width)  # queries, keys, values in one multiplication
+        self.output = nn.Linear(shape.width, shape.width)
+        self.attention_norm = nn.LayerNorm(shape.width, shape.epsilon)
+        self.inner = nn.Linear(shape.width, shape.inner_width)
+        self.outer = nn.Linear(shape.inner_width, shape.width)
+        self.final_norm = nn.LayerNorm(shape.width, shape.epsilon)
+        self.activation = ACTIVATIONS[shape.activation]
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, at: Site, bias: Tensor | None, injection: Injection) -> Tensor:
+        """(tokens, width) in at.input -> (tokens, width)"""
+        q, k, v = injection.projected(*self.projection(at.input).chunk(3, dim=-1), at)
+        heads = (-1, self.shape.attention_heads, self.shape.head_width)
+        rate = self.shape.attention_dropout if self.training else 0.0
+        context = attend(q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate)
+        context = injection.context(context, at).reshape(-1, self.shape.width)
+        attended = injection.attended(self.dropout(self.output(context)), at)
+        x = self.attention_norm(at.input + attended)
+        fed = injection.fed_forward(self.dropout(self.outer(self.activation(self.inner(x)))), at)
+        return self.final_norm(x + fed)
+
+
+class Encoder(nn.Module):
+    """Embeddings, blocks and (where the family has one) the pooler."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embeddings = Embeddings(shape)
+        self.embedding_norm = nn.LayerNorm(shape.width, shape.epsilon)
+        self.distance = DistanceBias(shape.relative_buckets, shape.attention_heads) if shape.relative_buckets else None
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.pooler = nn.Linear(shape.width, shape.width) if shape.pooler else None
+        self.dropout = nn.Dropout(shape.dropout)
+        self.apply(_initialise)
+
+    def forward(self, batch: Batch, injection: Injection) -> Tensor:
+        """A packed batch -> the last layer's states, (tokens, width)"""
+        layout = batch.layout
+        task_of_token = batch.task_of_sequence[layout.sequence_of_token]
+        x = self.embeddings(batch.ids, batch.segments, layout)
+        x = injection.embedded(x, Site(-1, x, batch.task_of_sequence, task_of_token, layout))
+        x = self.dropout(self.embedding_norm(x))
+        bias = None if self.distance is None else self.distance(max(layout.lengths))
+        for layer, block in enumerate(self.blocks):
+            x = block(Site(layer, x, batch.task_of_sequence, task_of_token, layout), bias, injection)
+        return x
+
+    def pool(self, x: Tensor, layout: Layout) -> Tensor:
+        """BERT's pooled first token, (sequences, width); the bare first token where the family has no pooler"""
+        first = x[layout.starts]
+        return first if self.pooler is None else torch.tanh(self.pooler(first))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None, dropout: float) -> Tensor:
+    """Attention inside each sequence. q, k, v: (tokens, attention_heads, head_width) -> the same shape."""
+    return torch.cat([_attend_group(q, k, v, group, bias, dropout) for group in layout.groups])
+
+
+def _attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, bias: Tensor | None, dropout: float) -> Tensor:
+    """Attention over a dense block of equally long (or padded) sequences."""
+    heads, width = q.shape[1:]
+    grid = (group.sequences, group.longest, heads, width)
+    dense = [_lay_out(x[group.tokens], group).view(grid).transpose(1, 2) for x in (q, k, v)]
+    mask = _mask(group, bias, dense[0].dtype)
+    context = F.scaled_dot_product_attention(dense[0], dense[1], dense[2], attn_mask=mask, dropout_p=dropout)
+    context = context.transpose(1, 2).reshape(-1, heads, width)
+    return context if group.places is None else context[group.places]
+
+
+def _lay_out(x: Tensor, group: Group) -> Tensor:
+    """(tokens, ...) -> (sequences * longest, ...), zeros where a shorter sequence ends"""
+    if group.places is None:
+        return x
+    grid = x.new_zeros(group.sequences * group.longest, *x.shape[1:])
+    return grid.index_copy(0, group.places, x)
+
+
+def _mask(group: Group, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What to add to the scores: the distance bias, minus infinity where a key is padding."""
+    if bias is None:
+        return group.real
+    near = bias[None, :, : group.longest, : group.longest].to(dtype)
+    return near if group.real is None else near.masked_fill(~group.real, float("-inf"))
+
+
+def _initialise(module: nn.Module) -> None:
+    """As BERT was: normal with deviation 0.02, biases zero; pretrained weights then overwrite it."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+        if module.padding_idx is not None:
+            with torch.no_grad():
+                module.weight[module.padding_idx].zero_()

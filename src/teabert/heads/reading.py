@@ -1,0 +1,85 @@
+"""Readers: from the encoder's token states to one vector per sequence."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from teabert.batches import Layout, Part
+from teabert.encoder import Encoder, EncoderShape
+from teabert.settings import Settings
+
+
+class Reading:
+    """What the encoder made of one batch; poolings that several tasks want are computed once."""
+
+    def __init__(self, states: Tensor, layout: Layout, encoder: Encoder) -> None:
+        self.states = states  # (tokens, width)
+        self.layout = layout
+        self.encoder = encoder
+
+    @cached_property
+    def pooled(self) -> Tensor:
+        """(sequences, width): BERT's pooler on the first token"""
+        return self.encoder.pool(self.states, self.layout)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """(sequences, width): the bare first token"""
+        return self.states[self.layout.starts]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """(sequences, width): the mean over all real tokens, [CLS] and [SEP] included"""
+        states = self.states.float()
+        sizes = torch.tensor(self.layout.lengths, device=states.device).unsqueeze(1)
+        total = states.new_zeros(len(self.layout.lengths), states.shape[1])
+        return total.index_add(0, self.layout.sequence_of_token, states) / sizes
+
+
+class Reader(nn.Module):
+    """Base of all readers."""
+
+    cacheable = True
+    """Nothing in it learns, so that a frozen encoder's answer can be kept."""
+
+    class Config(Settings):
+        """No options."""
+
+    def __init__(self, config: Settings, shape: EncoderShape) -> None:
+        super().__init__()
+
+    def forward(self, reading: Reading, part: Part) -> tuple[Tensor, Tensor | None]:
+        """The vectors of each example's first (or only) and second sequence, (examples, width) each"""
+        vectors = self.vectors(reading)
+        return vectors[part.first], None if part.second is None else vectors[part.second]
+
+    def vectors(self, reading: Reading) -> Tensor:
+        """One vector for every sequence of the batch, (sequences, width)"""
+        raise NotImplementedError
+
+
+class FirstToken(Reader):
+    """The first token, through BERT's pooler (as published) or bare."""
+
+    class Config(Settings):
+        """Options of first_token."""
+
+        pooler: bool = True
+        """Apply BERT's pooler (a tanh layer), where the encoder has one."""
+
+    def __init__(self, config: Config, shape: EncoderShape) -> None:
+        super().__init__(config, shape)
+        self.pooler = config.pooler
+
+    def vectors(self, reading: Reading) -> Tensor:
+        """(sequences, width)"""
+        return reading.pooled if self.pooler else reading.first
+
+
+class Mean(Reader):
+    """The mean of all token states."""
+
+    def vectors(self, reading: Reading) -> Tensor:
+        """(sequences, width)"""
+        return reading.mean

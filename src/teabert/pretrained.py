@@ -1,0 +1,223 @@
+"""Published weight names <-> ours: a HuggingFace-style folder in, our Encoder out; the only file that knows the names."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teabert.encoder import ACTIVATIONS, Encoder, EncoderShape
+from teabert.errors import UserError
+
+BERT_BLOCK = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "inner": "intermediate.dense",
+    "outer": "output.dense",
+    "final_norm": "output.LayerNorm",
+}
+MPNET_BLOCK = BERT_BLOCK | {
+    "query": "attention.attn.q",
+    "key": "attention.attn.k",
+    "value": "attention.attn.v",
+    "output": "attention.attn.o",
+    "attention_norm": "attention.LayerNorm",
+}
+DISTILBERT_BLOCK = {
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "output": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "inner": "ffn.lin1",
+    "outer": "ffn.lin2",
+    "final_norm": "output_layer_norm",
+}
+FAMILIES = {
+    "bert": ("encoder.layer", BERT_BLOCK),
+    "roberta": ("encoder.layer", BERT_BLOCK),
+    "xlm-roberta": ("encoder.layer", BERT_BLOCK),
+    "distilbert": ("transformer.layer", DISTILBERT_BLOCK),
+    "mpnet": ("encoder.layer", MPNET_BLOCK),
+}
+PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.")
+NOT_ENCODER = re.compile(
+    r"^(cls|lm_head|classifier|qa_outputs|pre_classifier|vocab_transform|vocab_layer_norm|vocab_projector)\.|position_ids$"
+)
+"""Weights of the pre-training heads, and a buffer of old checkpoints: nothing of the encoder."""
+
+
+def read_shape(config: Mapping[str, Any], where: str) -> EncoderShape:
+    """The shape that a published config.json describes."""
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise UserError(f"{where}: model_type {family!r} is not supported. Supported: {', '.join(FAMILIES)}.")
+    position = config.get("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise UserError(f"{where}: position_embedding_type {position!r} is not supported, only 'absolute'.")
+    try:
+        shape = _shape_of(family, config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: the encoder's shape cannot be read, {error!r} is missing or not a number.") from None
+    if shape.activation not in ACTIVATIONS:
+        raise UserError(f"{where}: activation {shape.activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}.")
+    if shape.width % shape.attention_heads:
+        raise UserError(f"{where}: width {shape.width} does not divide into {shape.attention_heads} attention heads.")
+    return shape
+
+
+def _shape_of(family: str, config: Mapping[str, Any]) -> EncoderShape:
+    if family == "distilbert":
+        return EncoderShape(
+            family=family,
+            vocabulary=int(config["vocab_size"]),
+            width=int(config["dim"]),
+            layers=int(config["n_layers"]),
+            attention_heads=int(config["n_heads"]),
+            inner_width=int(config["hidden_dim"]),
+            positions=int(config["max_position_embeddings"]),
+            segments=0,
+            epsilon=1e-12,
+            activation=str(config.get("activation", "gelu")),
+            dropout=float(config.get("dropout", 0.1)),
+            attention_dropout=float(config.get("attention_dropout", 0.1)),
+            pooler=False,
+            padding_id=int(config.get("pad_token_id") or 0),
+        )
+    padding = int(config.get("pad_token_id", 0 if family == "bert" else 1))
+    return EncoderShape(
+        family=family,
+        vocabulary=int(config["vocab_size"]),
+        width=int(config["hidden_size"]),
+        layers=int(config["num_hidden_layers"]),
+        attention_heads=int(config["num_attention_heads"]),
+        inner_width=int(config["intermediate_size"]),
+        positions=int(config["max_position_embeddings"]),
+        segments=0 if family == "mpnet" else int(config.get("type_vocab_size", 2)),
+        epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        activation=str(config.get("hidden_act", "gelu")),
+        dropout=float(config.get("hidden_dropout_prob", 0.1)),
+        attention_dropout=float(config.get("attention_probs_dropout_prob", 0.1)),
+        first_position=0 if family == "bert" else padding + 1,
+        relative_buckets=int(config.get("relative_attention_num_buckets", 32)) if family == "mpnet" else 0,
+        padding_id=padding,
+    )
+
+
+def published_names(shape: EncoderShape) -> dict[str, tuple[str, ...]]:
+    """Our parameter -> the published tensors it is made of (three for the fused queries, keys and values)."""
+    layers, block = FAMILIES[shape.family]
+    names: dict[str, tuple[str, ...]] = {
+        "embeddings.word.weight": ("embeddings.word_embeddings.weight",),
+        "embeddings.position.weight": ("embeddings.position_embeddings.weight",),
+    }
+    if shape.segments:
+        names["embeddings.segment.weight"] = ("embeddings.token_type_embeddings.weight",)
+    if shape.relative_buckets:
+        names["distance.table.weight"] = ("encoder.relative_attention_bias.weight",)
+    for kind in ("weight", "bias"):
+        names[f"embedding_norm.{kind}"] = (f"embeddings.LayerNorm.{kind}",)
+        if shape.pooler:
+            names[f"pooler.{kind}"] = (f"pooler.dense.{kind}",)
+        for layer in range(shape.layers):
+            theirs = {ours: f"{layers}.{layer}.{name}.{kind}" for ours, name in block.items()}
+            names[f"blocks.{layer}.projection.{kind}"] = (theirs["query"], theirs["key"], theirs["value"])
+            for ours in ("output", "attention_norm", "inner", "outer", "final_norm"):
+                names[f"blocks.{layer}.{ours}.{kind}"] = (theirs[ours],)
+    return names
+
+
+def to_ours(published: Mapping[str, Tensor], shape: EncoderShape, where: str) -> tuple[dict[str, Tensor], list[str]]:
+    """Published tensors -> our parameters, and the names of the (pooler) weights that are missing."""
+    theirs, inside = _plain(published)
+    ours: dict[str, Tensor] = {}
+    missing: list[str] = []
+    for name, parts in published_names(shape).items():
+        absent = [part for part in parts if part not in theirs]
+        missing += absent
+        if not absent:
+            ours[name] = torch.cat([theirs.pop(part) for part in parts])
+    unknown = [name for name in theirs if name in inside and not NOT_ENCODER.search(name)]
+    fatal = [name for name in missing if not name.startswith("pooler.")]
+    if fatal or unknown:
+        raise UserError(
+            f"{where}: the weights do not fit a {shape.family} of {shape.layers} layers."
+            + (f"\n  missing: {', '.join(fatal)}" if fatal else "")
+            + (f"\n  unknown: {', '.join(unknown)}" if unknown else "")
+        )
+    return ours, missing
+
+
+def to_published(ours: Mapping[str, Tensor], shape: EncoderShape) -> dict[str, Tensor]:
+    """Our parameters -> published tensors."""
+    theirs: dict[str, Tensor] = {}
+    for name, parts in published_names(shape).items():
+        for part, tensor in zip(parts, ours[name].chunk(len(parts)), strict=True):
+            theirs[part] = tensor.contiguous()
+    return theirs
+
+
+def _plain(published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], set[str]]:
+    """Names without the model's prefix and with today's LayerNorm names; and which of them are the encoder's own."""
+    prefix = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in published)), "")
+    plain: dict[str, Tensor] = {}
+    inside: set[str] = set()
+    for name, tensor in published.items():
+        short = name.removeprefix(prefix)
+        short = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", short)
+        short = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", short)
+        plain[short] = tensor
+        if name.startswith(prefix):
+            inside.add(short)
+    return plain, inside
+
+
+def load_encoder(folder: Path) -> tuple[Encoder, list[str]]:
+    """The encoder in a HuggingFace-style folder, and the names of pooler weights that it does not bring."""
+    config_file = folder / "config.json"
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder} is no encoder folder: it has no config.json.") from None
+    except ValueError as error:
+        raise UserError(f"{config_file} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{config_file} does not hold a JSON object.")
+    shape = read_shape(config, str(config_file))
+    weights, missing = to_ours(read_weights(folder), shape, str(folder))
+    encoder = Encoder(shape)
+    wrong = [
+        f"{name}: {tuple(weights[name].shape)} instead of {tuple(parameter.shape)}"
+        for name, parameter in encoder.named_parameters()
+        if name in weights and weights[name].shape != parameter.shape
+    ]
+    if wrong:
+        raise UserError(f"{folder}: weights of another shape than config.json says: {'; '.join(wrong)}")
+    encoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
+    return encoder, missing
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The published tensors: safetensors, or an old pytorch_model.bin through torch's weights-only loader."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    modern, old = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if modern.exists():
+        try:
+            return load_file(modern)
+        except SafetensorError as error:
+            raise UserError(f"{modern} is damaged or no safetensors file: {error}. Fetch it again.") from None
+    if old.exists():
+        try:
+            tensors = torch.load(old, map_location="cpu", weights_only=True)
+        except Exception as error:  # the unpickler raises many kinds; all mean that the file is not plain weights
+            raise UserError(f"{old} does not hold plain weights: {str(error).splitlines()[0]}") from None
+        return {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
+    raise UserError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin.")

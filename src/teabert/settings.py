@@ -1,0 +1,61 @@
+"""Strict settings: mappings (YAML, --set) in, frozen checked objects out; errors in words, with the nearest key."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from teabert.errors import UserError, nearest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Settings(BaseModel):
+    """Base of everything that is configured: frozen, no unknown keys, help text beneath each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+def parse(model: type[Model], given: Mapping[str, Any], where: str) -> Model:
+    """Check a mapping against a settings class; `where` names the file or key for the message."""
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        raise UserError(explain(error, model, where)) from None
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """One line per problem: the key, what was given, what is accepted."""
+    lines = dict.fromkeys(_line(problem, model) for problem in error.errors())  # in order, each once
+    return "\n".join(f"{where}: {line}" for line in lines)
+
+
+def _line(problem: Any, model: type[BaseModel]) -> str:
+    place = [str(part) for part in problem["loc"]]
+    key = ".".join(place) or "(whole)"
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        known = _fields_at(model, place[:-1])
+        accepted = f" Accepted: {', '.join(known)}." if known else ""
+        return f"unknown key '{key}'.{nearest(place[-1], known)}{accepted}"
+    if kind == "missing":
+        return f"'{key}' is missing; it must be given."
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{key}: {message}"
+    return f"{key}: {problem['input']!r} does not fit: {message[0].lower()}{message[1:]}."
+
+
+def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
+    """The keys accepted at a place such as train.batch; empty where the place is no settings object."""
+    current: Any = model
+    for part in place:
+        field = getattr(current, "model_fields", {}).get(part)
+        if field is None:
+            return []
+        options = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        models = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+        if not models:
+            return []
+        current = models[0]
+    return list(current.model_fields)

@@ -1,0 +1,38 @@
+"""WHAT is learned: one short file per task family, and TASKS, the one list of built-in tasks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from teabert.errors import UserError, unknown
+from teabert.settings import parse
+from teabert.tasks.base import SPLITS, Task
+from teabert.tasks.course import CFIMDB, QUORA, SST, STS
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        SST,
+        QUORA,
+        STS,
+        CFIMDB,
+    )
+}
+
+
+def make_task(name: str, given: Mapping[str, Any] | None, where: str) -> Task:
+    """A built-in task with the given differences, or a whole task of the user's own."""
+    given = dict(given or {})
+    stated = given.pop("name", name)
+    if stated != name:
+        raise UserError(f"{where}: the task is listed as '{name}' but names itself '{stated}'.")
+    if name in TASKS:
+        known = TASKS[name].model_dump(exclude_unset=True)
+        head = {**known.get("head", {}), **given.pop("head", {})} if isinstance(given.get("head", {}), dict) else None
+        return parse(Task, known | given | ({"head": head} if head else {}), where)
+    if "texts" not in given or "files" not in given:
+        advice = "Or define it in the recipe with texts, label, kind, labels (or range) and files."
+        raise unknown("task", name, TASKS, advice)
+    return parse(Task, {"name": name} | given, where)
+
+
+__all__ = ["SPLITS", "TASKS", "Task", "make_task"]

@@ -1,0 +1,190 @@
+"""WHAT is learned: a Task says where its rows are, what its label means, how it is read off and how it is judged."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from teabert.errors import unknown
+from teabert.heads import ANSWERS, READERS
+from teabert.losses import LOSSES
+from teabert.methods import Choice, resolve
+from teabert.metrics import METRICS
+from teabert.settings import Settings
+from teabert.tasks.kinds import KINDS, Kind
+
+SPLITS = ("train", "dev", "test")
+
+
+def plain_label(value: object) -> str:
+    """A label as text: 1, 1.0, "1.0" and true are one label."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else str(number)
+
+
+Label = Annotated[str, BeforeValidator(plain_label)]
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+class HeadChoice(Settings):
+    """How a task's answer is read off the encoder."""
+
+    read: Choice = "mean"
+    """The reader: first_token, mean, or {method: NAME, option: value}."""
+    answer: Choice = "linear"
+    """The answer: linear, concatenated, difference, dot, cosine, or {method: NAME, option: value}."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout between reader and answer; the papers' is 0.3."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        resolve(READERS, self.read, "read")
+        resolve(ANSWERS, self.answer, "answer")
+        return self
+
+
+class Task(Settings):
+    """One task: rows, label, head, loss, metrics."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
+    """Letters, digits, '-' and '_'."""
+    texts: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = Field(min_length=1, max_length=2)
+    """The column of the text, or the two columns of a pair."""
+    label: str = "label"
+    """The column of the label."""
+    id: str | None = None
+    """The column that names a row; without one rows are named by their line."""
+    kind: Literal["classes", "binary", "multilabel", "score"]
+    """classes: one of several; binary: yes or no; multilabel: any of several; score: a number in a range."""
+    labels: tuple[Label, ...] = ()
+    """The labels as they stand in the files; for binary the negative one first."""
+    range: tuple[float, float] | None = None
+    """For scores: the lowest and highest."""
+    label_separator: str = Field("|", min_length=1)
+    """For multilabel: what separates the labels in a cell."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """Weight of each label in the loss; balanced: inversely to how often it occurs in the training rows."""
+    files: str | dict[Literal["train", "dev", "test"], str]
+    """Where the rows are: a path with {split} in it, or a path for each split. csv, tsv, jsonl or parquet."""
+    quotes: bool = True
+    """Cells of csv and tsv files may be quoted; false where quotation marks are plain characters."""
+    clean: Literal["none", "lower", "spaced"] = "none"
+    """lower: lower case and strip; spaced: also a space before . ? , ' (the course's way with pairs)."""
+    pair: Literal["together", "apart"] = "together"
+    """Encode a pair as one sequence with segments (better), or as two sequences (the papers' way)."""
+    max_tokens: int | None = Field(None, ge=8)
+    """Longer texts are cut to so many tokens; without it, to what the encoder can take."""
+    head: HeadChoice = HeadChoice()
+    """How the answer is read off."""
+    loss: str = ""
+    """The loss; by default the usual one of the kind."""
+    metrics: tuple[str, ...] = ()
+    """The metrics, the one that counts first; by default the usual ones of the kind."""
+    weight: float = Field(1.0, gt=0)
+    """Weight of the task in the joint loss."""
+    take: int | float | None = Field(None, gt=0)
+    """Train on so many rows, or on such a part of them: a seeded choice that is saved with the run."""
+    on_bad_row: Literal["error", "skip"] = "error"
+    """What to do with a row that cannot be used; skipped ones are counted and shown."""
+    course_column: str = ""
+    """The column title in the course's prediction files."""
+    course_name: str = ""
+    """The task's name in the course's prediction file names."""
+    shares_rows_with: tuple[str, ...] = ()
+    """Tasks whose dev or test rows stand in this task's training rows: the two are never trained together."""
+    source: str = ""
+    """Where the data comes from, and its licence."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for metric in self.all_metrics:
+            if metric not in METRICS:
+                raise unknown("metric", metric, METRICS)
+            if metric not in self.meaning.accepts:
+                raise ValueError(f"metric '{metric}' does not fit kind '{self.kind}'; {', '.join(self.meaning.accepts)} do")
+        self._check_labels()
+        self._check_loss()
+        self._check_head()
+        if isinstance(self.files, str) and "{split}" not in self.files:
+            raise ValueError("files must hold '{split}', or give a path for each of train, dev, test")
+        if isinstance(self.take, float) and self.take > 1:
+            raise ValueError(f"take: {self.take} is neither a whole number of rows nor a part between 0 and 1")
+        return self
+
+    def _check_labels(self) -> None:
+        if self.kind == "score":
+            if self.range is None or self.range[0] >= self.range[1]:
+                raise ValueError(f"a score task needs range: [lowest, highest], got {self.range}")
+            return
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"a {self.kind} task needs labels: two or more different ones, got {list(self.labels)}")
+        if self.kind == "binary" and len(self.labels) != 2:
+            raise ValueError(f"a binary task has two labels, the negative one first; got {list(self.labels)}")
+        if isinstance(self.class_weights, tuple) and len(self.class_weights) != len(self.labels):
+            raise ValueError(f"class_weights: {len(self.class_weights)} weights for {len(self.labels)} labels")
+
+    def _check_loss(self) -> None:
+        if self.loss_name not in LOSSES:
+            raise unknown("loss", self.loss_name, LOSSES)
+        fitting = [name for name, loss in LOSSES.items() if self.kind in loss.kinds]
+        if self.loss_name not in fitting:
+            raise ValueError(f"loss '{self.loss_name}' does not fit kind '{self.kind}'; {', '.join(fitting)} do")
+        if self.kind == "score" and self.class_weights is not None:
+            raise ValueError("class_weights: a score task has no classes")
+
+    def _check_head(self) -> None:
+        answer, _ = resolve(ANSWERS, self.head.answer, "head.answer")
+        if answer.apart and self.sequences != 2:
+            raise ValueError(
+                f"head.answer: '{self.head.answer}' compares two vectors, but this task "
+                + ("has one text" if len(self.texts) == 1 else "encodes its pairs together; set pair: apart")
+            )
+        if self.sequences == 2 and not answer.apart:
+            fitting = ", ".join(name for name, known in ANSWERS.items() if known.apart)
+            raise ValueError(f"head.answer: pair: apart gives two vectors, '{self.head.answer}' reads one; use {fitting}")
+        if answer.single_output and self.outputs != 1:
+            raise ValueError(f"head.answer: '{self.head.answer}' gives one number, kind '{self.kind}' needs {self.outputs}")
+
+    @property
+    def meaning(self) -> Kind:
+        """What the kind of task implies."""
+        return KINDS[self.kind]
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences one example is encoded as."""
+        return 2 if len(self.texts) == 2 and self.pair == "apart" else 1
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the head gives."""
+        return len(self.labels) if self.kind in ("classes", "multilabel") else 1
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The range of a score; 0 to 1 for other kinds."""
+        return self.range or (0.0, 1.0)
+
+    @property
+    def loss_name(self) -> str:
+        """The loss, or the usual one of the kind."""
+        return self.loss or self.meaning.loss
+
+    @property
+    def all_metrics(self) -> tuple[str, ...]:
+        """The metrics, or the usual ones of the kind."""
+        return self.metrics or self.meaning.metrics
+
+    def file(self, split: str) -> str | None:
+        """The path of a split, below the data folder; nothing where the task has no such split."""
+        if isinstance(self.files, str):
+            return self.files.replace("{split}", split)
+        return next((path for name, path in self.files.items() if name == split), None)

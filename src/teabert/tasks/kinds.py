@@ -1,0 +1,65 @@
+"""The kinds of task, and what each implies: usual loss and metrics, and how outputs become predictions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def softmax(outputs: Array) -> Array:
+    """(examples, labels) logits -> probabilities"""
+    shifted = np.exp(outputs - outputs.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def sigmoid(outputs: Array) -> Array:
+    """Logits -> probabilities"""
+    return 1 / (1 + np.exp(-np.clip(outputs, -60, 60)))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of task implies."""
+
+    loss: str
+    metrics: tuple[str, ...]
+    accepts: tuple[str, ...]
+    """Metrics that fit."""
+    probabilities: Callable[[Array], Array]
+    """(examples, outputs) -> the same shape; for scores the values as they are"""
+    decide: Callable[[Array], Array]
+    """(examples, outputs) -> predictions, comparable with labels"""
+
+
+KINDS: dict[str, Kind] = {
+    "classes": Kind(
+        loss="cross_entropy",
+        metrics=("accuracy", "macro_f1"),
+        accepts=("accuracy", "macro_f1", "matthews"),
+        probabilities=softmax,
+        decide=lambda outputs: outputs.argmax(-1),
+    ),
+    "binary": Kind(
+        loss="binary_cross_entropy",
+        metrics=("accuracy", "macro_f1"),
+        accepts=("accuracy", "macro_f1", "matthews"),
+        probabilities=sigmoid,
+        decide=lambda outputs: (outputs[:, 0] > 0).astype(np.int64),  # exactly one half counts as no
+    ),
+    "multilabel": Kind(
+        loss="binary_cross_entropy",
+        metrics=("micro_f1", "accuracy"),
+        accepts=("micro_f1", "accuracy"),
+        probabilities=sigmoid,
+        decide=lambda outputs: (outputs > 0).astype(np.int64),
+    ),
+    "score": Kind(
+        loss="squared_error",
+        metrics=("pearson", "spearman"),
+        accepts=("pearson", "spearman"),
+        probabilities=lambda outputs: outputs,
+        decide=lambda outputs: outputs[:, 0],
+    ),
+}

@@ -46,7 +46,7 @@ class Layout:
     def of(cls, lengths: Sequence[int], slack: float = SLACK) -> Self:
         """The layout of sequences with these lengths, in this order."""
         sizes = np.asarray(lengths, dtype=np.int64)
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
         sequence_of_token = np.repeat(np.arange(len(sizes)), sizes)
         place_of_token = np.arange(int(sizes.sum())) - starts[sequence_of_token]
         groups = tuple(_group(sizes[a:b], int(starts[a])) for a, b in _neighbours(sizes, slack))

@@ -21,7 +21,7 @@ LEARNING_RATES = {"frozen": 1e-3, "finetune": 1e-5}
 """The course's: heads alone learn fast, the encoder slowly."""
 
 
-class TrainSettings(Settings):
+class TrainSettings(OptimSettings, Schedule):
     """How the recipe trains."""
 
     mode: Literal["frozen", "finetune"] = "finetune"
@@ -89,12 +89,8 @@ class Recipe(Settings):
     """How the task enters the encoder."""
     sampling: SamplingSettings = SamplingSettings()
     """Which examples come next."""
-    optim: OptimSettings = OptimSettings()
-    """The optimiser."""
-    schedule: Schedule = Schedule()
-    """How the learning rate moves."""
     train: TrainSettings = TrainSettings()
-    """The training loop."""
+    """The training loop, the optimiser and the learning rate."""
 
     @model_validator(mode="after")
     def _related(self) -> Self:
@@ -104,7 +100,7 @@ class Recipe(Settings):
     @property
     def lr(self) -> float:
         """The learning rate, or the mode's usual one."""
-        return self.optim.lr if self.optim.lr is not None else LEARNING_RATES[self.train.mode]
+        return self.train.lr if self.train.lr is not None else LEARNING_RATES[self.train.mode]
 
 
 def check(recipe: Recipe) -> None:
@@ -169,10 +165,10 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def apply_change(given: dict[str, Any], change: str) -> None:
-    """One `--set optim.lr=3e-5` written into the mapping."""
+    """One `--set train.lr=3e-5` written into the mapping."""
     key, equals, value = change.partition("=")
     if not equals or not key:
-        raise UserError(f"--set {change!r} is not of the form key=value, such as --set optim.lr=3e-5.")
+        raise UserError(f"--set {change!r} is not of the form key=value, such as --set train.lr=3e-5.")
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:

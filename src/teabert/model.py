@@ -1,0 +1,88 @@
+"""Encoder + injection + heads: a packed batch of any mix of tasks in, each task's outputs out. Read this first."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from teabert.batches import Batch
+from teabert.encoder import Encoder
+from teabert.heads import ANSWERS, READERS, Head, Reading
+from teabert.injections import INJECTIONS, Injection
+from teabert.methods import Choice, resolve
+from teabert.tasks import Task
+
+if TYPE_CHECKING:
+    from teabert.config import Recipe
+
+
+class Model(nn.Module):
+    """One encoder for all tasks."""
+
+    def __init__(self, encoder: Encoder, injection: Injection, heads: dict[str, Head]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.injection = injection
+        self.heads = nn.ModuleDict(heads)
+        self.tasks = tuple(heads)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Each task's outputs, (examples, outputs), for the tasks in the batch"""
+        if batch.pooled is not None:
+            return self._from_pooled(batch, batch.pooled)
+        reading = self.read(batch)
+        return {part.task: self.head(part.task)(reading, part) for part in batch.parts}
+
+    def read(self, batch: Batch) -> Reading:
+        """What the encoder makes of a batch"""
+        return Reading(self.encoder(batch, self.injection), batch.layout, self.encoder)
+
+    def head(self, task: str) -> Head:
+        """The head of a task"""
+        head = self.heads[task]
+        assert isinstance(head, Head)
+        return head
+
+    def _from_pooled(self, batch: Batch, pooled: Tensor) -> dict[str, Tensor]:
+        outputs = {}
+        for part in batch.parts:
+            second = None if part.second is None else pooled[part.second]
+            outputs[part.task] = self.head(part.task).answers(pooled[part.first], second)
+        return outputs
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are"""
+        return next(self.parameters()).device
+
+
+def build_head(task: Task, encoder: Encoder) -> Head:
+    """A task's head, newly initialised."""
+    reader, reader_config = resolve(READERS, task.head.read, "read")
+    answer, answer_config = resolve(ANSWERS, task.head.answer, "answer")
+    shape = encoder.shape
+    return Head(reader(reader_config, shape), answer(answer_config, shape.width, task.outputs, task.span), task.head.dropout)
+
+
+def build_injection(choice: Choice, encoder: Encoder, tasks: Sequence[str]) -> Injection:
+    """The injection that a recipe names, newly initialised."""
+    method, config = resolve(INJECTIONS, choice, "injection")
+    injection: Injection = method(config, encoder.shape, tasks)
+    return injection
+
+
+def assemble(recipe: "Recipe", encoder: Encoder) -> Model:
+    """The recipe's model around an encoder; new weights come from torch's current seed."""
+    injection = build_injection(recipe.injection, encoder, tuple(recipe.tasks))
+    return Model(encoder, injection, {name: build_head(task, encoder) for name, task in recipe.tasks.items()})
+
+
+def build(recipe: "Recipe", folder: Path) -> tuple[Model, list[str]]:
+    """The recipe's model around the pretrained encoder in a folder; and which pooler weights start anew."""
+    from teabert.pretrained import load_encoder
+
+    torch.manual_seed(recipe.train.seed)
+    encoder, missing = load_encoder(folder)
+    return assemble(recipe, encoder), missing

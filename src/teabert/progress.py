@@ -1,0 +1,63 @@
+"""What a long run tells its user: nothing, or live bars and a line per epoch on standard error."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from teabert.evaluation import Scores
+
+Advance = Callable[[int], None]
+
+
+class Progress:
+    """Says nothing; base of what says something."""
+
+    shown = False
+    """Whether downloads show their progress too."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Advance]:
+        """A bar that runs to `total`."""
+        yield lambda count: None
+
+    def epoch(self, number: int, scores: "Scores", best: bool) -> None:
+        """An epoch has ended with these scores."""
+
+
+Quiet = Progress
+
+
+class Live(Progress):
+    """Bars and lines on standard error; in a file, lines only."""
+
+    shown = True
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+        self.console.print(f"[yellow]note[/] {text}")
+
+    @contextmanager
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Advance]:
+        """A bar that runs to `total`, with the time left."""
+        from rich import progress
+
+        columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+        with progress.Progress(*columns, console=self.console, transient=True) as bars:
+            bar = bars.add_task(title, total=total, completed=done)
+            yield lambda count: bars.advance(bar, count)
+
+    def epoch(self, number: int, scores: "Scores", best: bool) -> None:
+        """An epoch has ended with these scores."""
+        values = "  ".join(
+            f"{task} {metric} {value:.3f}" for task, metrics in scores.tasks.items() for metric, value in list(metrics.items())[:1]
+        )
+        self.console.print(f"epoch {number:<3} {values}  [bold]mean {scores.overall['mean']:.3f}[/]{'  best' if best else ''}")

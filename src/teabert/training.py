@@ -1,0 +1,346 @@
+"""The only training loop: a recipe in, a run folder with a trained, judged model out.
+
+Killed at any moment, it goes on from the last checkpoint to the same bits: the order of rows, the learning rate and
+the dropout of every step depend on nothing but the recipe, the step and the saved state of the random generator.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teabert.batches import Batch
+from teabert.config import Recipe, load_recipe
+from teabert.dataset import Examples, balanced, read_examples, tokenise
+from teabert.device import autocast, pick_device, pick_precision
+from teabert.errors import UserError
+from teabert.evaluation import Scores, evaluate
+from teabert.files import sha256, write_json
+from teabert.hub import encoder_folder
+from teabert.losses import LOSSES, label_weights
+from teabert.model import Model, build
+from teabert.optim import build_optimizer, lr_factor
+from teabert.progress import Progress, Quiet
+from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape
+from teabert.sampling import Sampler
+from teabert.source import Encoded, Source, encode
+from teabert.text import TextEncoder
+
+LOG_EVERY = 50
+"""Steps between two lines of the log."""
+
+
+@dataclass
+class Place:
+    """How far a run has come; with weights, optimiser and random state this is all that resuming needs."""
+
+    step: int = 0
+    best: float = -math.inf
+    best_epoch: int = -1
+    epochs_without_gain: int = 0
+    seconds: float = 0.0
+    seen: dict[str, int] = field(default_factory=dict)
+    """examples of each task since the last line of the log"""
+    lost: dict[str, float] = field(default_factory=dict)
+    """their summed losses"""
+    finished: bool = False
+
+
+def train(
+    recipe: Recipe | str | Path, out: str | Path | None = None, resume: bool = False, progress: Progress | None = None
+) -> Run:
+    """Train a recipe; `out` is the run folder, by default a new one under runs/."""
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    folder = Path(out).expanduser() if out else (newest_folder if resume else free_folder)(recipe.name)
+    if resume:
+        return Trainer.resume(folder, progress or Quiet(), recipe).run_all()
+    return Trainer.begin(recipe, folder, progress or Quiet()).run_all()
+
+
+class Trainer:
+    """One run in the making."""
+
+    def __init__(self, recipe: Recipe, run: Run, examples: Examples, encoder: Path, progress: Progress) -> None:
+        self.recipe, self.run, self.progress = recipe, run, progress
+        self.tasks = recipe.tasks
+        self.device = pick_device()
+        self.precision = recipe.train.precision
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(recipe.train.deterministic and self.device.type == "cuda", warn_only=True)
+        self.model, missing = build(recipe, encoder)
+        text = TextEncoder.load(encoder, self.model.encoder.shape.longest)
+        text.save(run.path)
+        save_shape(run, self.model.encoder.shape)
+        train_rows, cut = tokenise(text, self.tasks, examples.train)
+        select_rows, _ = tokenise(text, self.tasks, examples.select)
+        notes = [*examples.notes, *cut]
+        if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
+            notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
+        for note in notes:
+            progress.note(note)
+        self.weights = {name: balanced(task, train_rows[name]) for name, task in self.tasks.items()}
+        self.freeze()
+        self.model.to(self.device)
+        self.source, self.select = self.encode_once(Source(train_rows), Source(select_rows))
+        self.optimizer = build_optimizer(self.model.named_parameters(), recipe.train, recipe.lr)
+        self.sampler = Sampler(
+            {name: len(rows) for name, rows in train_rows.items()},
+            recipe.sampling,
+            seed=recipe.train.seed,
+            epochs=recipe.train.epochs,
+            lengths={name: rows.lengths() for name, rows in train_rows.items()},
+        )
+        batches = [len(self.sampler.epoch(epoch)) for epoch in range(recipe.train.epochs)]
+        self.steps = sum(-(-count // recipe.train.accumulate) for count in batches)
+        torch.manual_seed(recipe.train.seed)
+        self.place = Place()
+
+    @classmethod
+    def begin(cls, recipe: Recipe, folder: Path, progress: Progress) -> "Trainer":
+        """A new run: rows are read before weights, so that a mistake in them costs nothing."""
+        precision = pick_precision(recipe.train.precision, pick_device())
+        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"precision": precision})})
+        examples = read_examples(recipe)
+        encoder = encoder_folder(recipe.encoder, progress=progress.shown)
+        facts = {"encoder": {"name": recipe.encoder, "sha256": _weights_sum(encoder)}, "seed": recipe.train.seed}
+        run = Run.create(folder, recipe, facts)
+        write_json(run.path / "subsets.json", examples.chosen)
+        return cls(recipe, run, examples, encoder, progress)
+
+    @classmethod
+    def resume(cls, folder: Path, progress: Progress, given: Recipe | None = None) -> "Trainer":
+        """The run in a folder, where its last undamaged checkpoint left it."""
+        run = Run.open(folder)
+        run.clean()
+        recipe = run.recipe
+        if given is not None:
+            _same(given, recipe, folder)
+        encoder = encoder_folder(recipe.encoder, progress=progress.shown)
+        known = run.facts().get("encoder", {}).get("sha256")
+        if known != _weights_sum(encoder):
+            raise UserError(f"{folder} was started from other weights than {encoder} now holds. Start a new run.")
+        trainer = cls(recipe, run, read_examples(recipe), encoder, progress)
+        checkpoint, problems = run.load_checkpoint()
+        for problem in problems:
+            progress.note(f"{problem} Going on from the one before it.")
+        if checkpoint is None:
+            run.cut_log(0)
+        else:
+            trainer.restore(checkpoint)
+        progress.note(f"going on from step {trainer.place.step}")
+        return trainer
+
+    # what is trained, and on what
+
+    def freeze(self) -> None:
+        """In frozen mode only heads and injection learn."""
+        if self.recipe.train.mode == "frozen":
+            self.model.encoder.requires_grad_(False)
+
+    def encode_once(self, source: Source, select: Source) -> tuple[Source, Source]:
+        """A frozen encoder without injection reads every text once, and the heads learn from what it answered."""
+        settings = self.recipe.train
+        readers = all(self.model.head(task).reader.cacheable for task in self.tasks)
+        if settings.mode != "frozen" or settings.encoder_dropout or self.recipe.injection != "none" or not readers:
+            return source, select
+        total = sum(len(rows) for each in (source, select) for rows in each.rows.values())
+        with self.progress.bar("encoding every text once", total) as advance:
+            return tuple(encode(self.model, each, self.precision, advance) for each in (source, select))  # type: ignore[return-value]
+
+    def set_modes(self) -> None:
+        """Dropout on where something learns; a frozen encoder reads without, unless the recipe wants the papers' way."""
+        self.model.train()
+        if self.recipe.train.mode == "frozen" and not self.recipe.train.encoder_dropout:
+            self.model.encoder.eval()
+
+    # the loop
+
+    def run_all(self) -> Run:
+        """Train to the end, or until patience runs out."""
+        while not self.place.finished:
+            self.epoch()
+        return self.run
+
+    def epoch(self) -> None:
+        """The rest of the current epoch, its scores and its checkpoint."""
+        number, settings = self.sampler.current, self.recipe.train
+        begun = time.perf_counter()
+        total = len(self.sampler.epoch(number))
+        with self.progress.bar(f"epoch {number + 1} of {settings.epochs}", total, done=self.sampler.batch) as advance:
+            for group in self.groups(total):
+                self.step(group)
+                advance(len(group))
+                if settings.checkpoint_every and self.place.step % settings.checkpoint_every == 0 and self.sampler.batch < total:
+                    begun = self.clock(begun)
+                    self.checkpoint()
+        self.clock(begun)
+        self.sampler.current, self.sampler.batch = number + 1, 0
+        self.log_losses(number)
+        self.finish_epoch(number)
+
+    def groups(self, total: int) -> Iterator[list[Any]]:
+        """The remaining batches of the epoch, `accumulate` at a time."""
+        batches = self.sampler.epoch(self.sampler.current)
+        size = self.recipe.train.accumulate
+        yield from (batches[start : start + size] for start in range(self.sampler.batch, total, size))
+
+    def step(self, group: list[Any]) -> None:
+        """One step of the optimiser over one or more batches; the same as over all their examples at once."""
+        self.set_modes()
+        examples = sum(len(pairs) for pairs in group)
+        self.optimizer.zero_grad(set_to_none=True)
+        for pairs in group:
+            batch = self.source.batch(pairs).to(self.device)
+            with autocast(self.precision, self.device):
+                outputs = self.model(batch)
+            (self.losses(outputs, batch) / examples).backward()
+        if self.recipe.train.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
+        schedule = self.recipe.train
+        rate = self.recipe.lr * lr_factor(self.place.step, self.steps, schedule.schedule, schedule.warmup)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = rate
+        self.optimizer.step()
+        self.place.step += 1
+        self.sampler.batch += len(group)
+        if self.place.step % LOG_EVERY == 0:
+            self.log_losses(self.sampler.current)
+
+    def losses(self, outputs: dict[str, Tensor], batch: Batch) -> Tensor:
+        """The summed, weighted losses of a batch's examples"""
+        total = torch.zeros((), device=self.device)
+        for part in batch.parts:
+            task = self.tasks[part.task]
+            given = self.weights[part.task]
+            weights = label_weights(part.labels, None if given is None else torch.tensor(given, device=self.device))
+            each = LOSSES[task.loss_name].function(outputs[part.task].float(), part.labels)
+            summed = (each * weights).sum()
+            self.watch(part.task, part.rows, summed)
+            total = total + task.weight * summed
+        return total
+
+    def watch(self, task: str, rows: tuple[int, ...], summed: Tensor) -> None:
+        """Keep the loss for the log; stop where it is no number."""
+        loss = summed.item()
+        if not math.isfinite(loss):
+            names = [self.source.rows[task].names[row] for row in rows]
+            raise UserError(
+                f"The loss of '{task}' became {loss} at step {self.place.step + 1} (rows {', '.join(names[:20])})."
+                f" What was saved in {self.run.path} is intact. Lower train.lr, set train.clip: 1, or use precision: fp32."
+            )
+        self.place.seen[task] = self.place.seen.get(task, 0) + len(rows)
+        self.place.lost[task] = self.place.lost.get(task, 0.0) + loss
+
+    # between epochs
+
+    def finish_epoch(self, number: int) -> None:
+        """Judge, keep the best, log, and save the place."""
+        total = sum(len(rows) for rows in self.select.rows.values())
+        with self.progress.bar("judging", total) as advance:
+            scores = evaluate(self.model, self.tasks, self.select, self.precision, advance)
+        aggregate = scores.overall[self.recipe.train.aggregate]
+        counts = self.sampler.log(number)
+        self.run.append(event="epoch", epoch=number + 1, step=self.place.step, scores=scores.as_json(), examples=counts)
+        self.collapse(scores, number)
+        self.place.epochs_without_gain += 1
+        if aggregate > self.place.best or self.place.best_epoch < 0:
+            self.place.best, self.place.best_epoch, self.place.epochs_without_gain = aggregate, number + 1, 0
+            self.keep_best(scores, number)
+        patience = self.recipe.train.patience
+        stopped = patience is not None and self.place.epochs_without_gain >= patience
+        self.place.finished = stopped or number + 1 == self.recipe.train.epochs
+        self.checkpoint()
+        self.progress.epoch(number + 1, scores, best=self.place.best_epoch == number + 1)
+        if stopped:
+            self.progress.note(f"stopped: no better aggregate for {patience} epochs")
+
+    def keep_best(self, scores: Scores, number: int) -> None:
+        """The model to use, and what it scored."""
+        settings = self.recipe.train
+        chosen_on = "dev" if settings.select == "dev" else f"{settings.select:g} of the training rows"
+        record = scores.as_json() | {"epoch": number + 1, "select": chosen_on, "aggregate": settings.aggregate}
+        self.run.save_best(self.model.state_dict(), record)
+        self.run.save_scores(record)
+
+    def collapse(self, scores: Scores, number: int) -> None:
+        """Say so where a task answers every row alike."""
+        for task in scores.collapsed:
+            message = f"{task}: every row got the same prediction after epoch {number + 1}; a lower train.lr often helps"
+            if self.recipe.train.on_collapse == "stop":
+                self.checkpoint()
+                raise UserError(f"{message}. Stopped because of train.on_collapse: stop; {self.run.path} is intact.")
+            self.progress.note(message)
+
+    def log_losses(self, epoch: int) -> None:
+        """One line: the mean loss of each task since the last line."""
+        seen = self.place.seen
+        if seen:
+            means = {task: self.place.lost[task] / count for task, count in seen.items()}
+            rate = self.optimizer.param_groups[0]["lr"]
+            self.run.append(event="loss", step=self.place.step, epoch=epoch + 1, lr=rate, loss=means, examples=seen)
+        self.place.seen, self.place.lost = {}, {}
+
+    def clock(self, begun: float) -> float:
+        """Add the time since `begun` to the time spent training."""
+        now = time.perf_counter()
+        self.place.seconds += now - begun
+        return now
+
+    # checkpoints
+
+    def checkpoint(self) -> None:
+        """Save all that going on needs."""
+        learned = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        memory = self.optimizer.state_dict()["state"]
+        kept = {
+            f"{index}.{key}": torch.as_tensor(value).detach().cpu().contiguous()
+            for index, values in memory.items()
+            for key, value in values.items()
+        }
+        kept["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            kept["random.cuda"] = torch.cuda.get_rng_state()
+        weights = {name: parameter.detach().cpu().contiguous() for name, parameter in learned.items()}
+        state = {"place": vars(self.place), "sampler": self.sampler.state(), "log": len(self.run.log())}
+        self.run.save_checkpoint(self.place.step, Checkpoint(weights, kept, state))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to where a checkpoint was made."""
+        self.model.load_state_dict(checkpoint.weights, strict=False)
+        memory: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in checkpoint.optimizer.items():
+            index, key = name.split(".")
+            if index != "random":
+                memory.setdefault(int(index), {})[key] = tensor
+        self.optimizer.load_state_dict({"state": memory, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        torch.set_rng_state(checkpoint.optimizer["random.cpu"])
+        with suppress(KeyError):
+            torch.cuda.set_rng_state(checkpoint.optimizer["random.cuda"])
+        self.sampler.restore(checkpoint.state["sampler"])
+        self.place = Place(**checkpoint.state["place"])
+        self.run.cut_log(checkpoint.state["log"])
+
+
+def _weights_sum(folder: Path) -> str:
+    """The checksum of an encoder's weights."""
+    modern = folder / "model.safetensors"
+    return sha256(modern if modern.exists() else folder / "pytorch_model.bin")
+
+
+def _same(given: Recipe, kept: Recipe, folder: Path) -> None:
+    """Refuse to resume a run with another recipe."""
+    if given.train.precision == "auto":
+        given = given.model_copy(update={"train": given.train.model_copy(update={"precision": kept.train.precision})})
+    mine, theirs = given.model_dump(mode="json"), kept.model_dump(mode="json")
+    other = [key for key in mine if mine[key] != theirs[key]]
+    if other:
+        raise UserError(
+            f"{folder} was started with another recipe: {', '.join(other)} differ."
+            " Resume with the recipe it was started with, or start a new run with --out."
+        )

@@ -25,14 +25,15 @@ Fit = Callable[[Any, np.ndarray, float], Any]
 Texts = Sequence[Sequence[str]]
 
 
-def tfidf_predictions(kind: str, train_texts: Texts, train_labels: Sequence[Any] | np.ndarray, dev_texts: Texts) -> np.ndarray:
-    """Predicted labels for dev texts, each a tuple of one or two strings; 0/1 per label if multilabel, numbers if score."""
+def tfidf_predictions(
+    kind: str, train_texts: Texts, train_labels: Sequence[Any] | np.ndarray, dev_texts: Texts
+) -> np.ndarray:
+    """Labels predicted for dev texts of one or two strings each; 0/1 per label if multilabel, numbers if score."""
     if kind not in KINDS:
         raise unknown("kind of label", kind, KINDS)
     if not len(train_texts) or len(train_texts) != len(train_labels):
-        raise UserError(
-            f"The TF-IDF baseline got {len(train_texts)} training texts and {len(train_labels)} labels; it needs one label per text."
-        )
+        given = f"{len(train_texts)} training texts and {len(train_labels)} labels"
+        raise UserError(f"The TF-IDF baseline got {given}; it needs at least one text, and one label for each.")
     if {len(texts) for texts in (*train_texts, *dev_texts)} not in ({1}, {2}):
         raise UserError("The TF-IDF baseline needs one string in every text, or two in every text.")
     labels = np.asarray(train_labels, dtype=float if kind == "score" else None)
@@ -79,8 +80,10 @@ def _transform(vectors: Any, rows: Texts) -> Any:
 
 def _classifier(features: Any, labels: np.ndarray, strength: float) -> Any:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
 
-    return LogisticRegression(C=strength, max_iter=1000).fit(features, labels)
+    one = LogisticRegression(C=strength, solver="liblinear", random_state=0)
+    return OneVsRestClassifier(one).fit(features, labels)
 
 
 def _ridge(features: Any, labels: np.ndarray, strength: float) -> Any:

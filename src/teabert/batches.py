@@ -119,7 +119,7 @@ class Rows:
 
     def lengths(self) -> np.ndarray:
         """Tokens of each example, all its sequences together."""
-        return np.sum([[len(ids) for ids in part] for part in self.sequences], axis=0, dtype=np.int64)
+        return np.array([[len(ids) for ids in part] for part in self.sequences], dtype=np.int64).sum(axis=0)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _tasks(given: Any) -> Any:
     if isinstance(given, str):
         given = [given]
     if isinstance(given, Sequence):
-        given = {name: None for name in given}
+        given = dict.fromkeys(given)
     if not isinstance(given, Mapping) or not given:
         raise ValueError("give the tasks as a list of names, or as a mapping from name to what differs")
     for name, facts in given.items():
@@ -141,7 +141,9 @@ def find_recipe(path: str | Path) -> Path:
     short = str(path).removesuffix(".yaml")
     if short in known:
         return known[short]
-    raise UserError(f"There is no recipe file {file}.{nearest(short, known)} Recipes that come with teabert: {', '.join(known)}.")
+    raise UserError(
+        f"There is no recipe file {file}.{nearest(short, known)} Recipes that come with teabert: {', '.join(known)}."
+    )
 
 
 def builtin_recipes() -> list[Path]:

@@ -9,7 +9,7 @@ import numpy as np
 from teabert.batches import Rows
 from teabert.config import Recipe
 from teabert.errors import UserError
-from teabert.sampling import _generator
+from teabert.sampling import generator
 from teabert.tasks import Task
 from teabert.tasks.reading import Example, Table, read_split
 from teabert.text import TextEncoder
@@ -37,7 +37,7 @@ def read_examples(recipe: Recipe) -> Examples:
     for name, task in recipe.tasks.items():
         table = read_split(task, "train", recipe.data)
         notes += _skipped(name, table)
-        order = _generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
+        order = generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
         held = 0
         if recipe.train.select == "dev":
             dev = _dev(task, recipe)
@@ -90,7 +90,9 @@ def tokenise(
     for name, mine in examples.items():
         rows[name], cut = text.rows(tasks[name], mine)
         if cut:
-            notes.append(f"{name}: {cut} of {len(mine)} examples were cut to {tasks[name].max_tokens or text.longest} tokens")
+            notes.append(
+                f"{name}: {cut} of {len(mine)} examples were cut to {tasks[name].max_tokens or text.longest} tokens"
+            )
     return rows, notes
 
 

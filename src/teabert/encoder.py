@@ -119,7 +119,8 @@ class Block(nn.Module):
 
     def forward(self, at: Site, bias: Tensor | None, injection: Injection) -> Tensor:
         """(tokens, width) in at.input -> (tokens, width)"""
-        q, k, v = injection.projected(*self.projection(at.input).chunk(3, dim=-1), at)
+        q, k, v = self.projection(at.input).chunk(3, dim=-1)
+        q, k, v = injection.projected(q, k, v, at)
         heads = (-1, self.shape.attention_heads, self.shape.head_width)
         rate = self.shape.attention_dropout if self.training else 0.0
         context = attend(q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate)

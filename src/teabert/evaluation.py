@@ -39,7 +39,8 @@ def outputs(
     model.eval()
     results = {}
     with torch.inference_mode(), autocast(precision, model.device):
-        for index, (task, rows) in enumerate(source.rows.items()):
+        for task, rows in source.rows.items():
+            index = source.tasks.index(task)
             found: np.ndarray | None = None
             for picked in by_length(rows, ENCODE_TOKENS):
                 batch = source.batch((index, row) for row in picked).to(model.device)
@@ -61,13 +62,18 @@ def judge(tasks: Mapping[str, Task], found: Mapping[str, np.ndarray], labels: Ma
     for name, answers in found.items():
         task = tasks[name]
         predictions = task.meaning.decide(answers)
-        wanted = labels[name] if task.kind == "score" else labels[name].astype(np.int64)
-        values[name] = {metric: METRICS[metric](predictions, wanted) for metric in task.all_metrics}
-        if is_constant(predictions) and not is_constant(wanted):
+        values[name] = judge_predictions(task, predictions, labels[name])
+        if is_constant(predictions) and not is_constant(labels[name]):
             collapsed.append(name)
     first = {name: (tasks[name].all_metrics[0], values[name][tasks[name].all_metrics[0]]) for name in values}
     overall = {how: aggregate(first, how) for how in AGGREGATES}
     return Scores(values, overall, {name: len(answers) for name, answers in found.items()}, tuple(collapsed))
+
+
+def judge_predictions(task: Task, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Every metric of a task."""
+    wanted = labels if task.kind == "score" else labels.astype(np.int64)
+    return {metric: METRICS[metric](predictions, wanted) for metric in task.all_metrics}
 
 
 def evaluate(

@@ -32,8 +32,9 @@ def negative_pearson(outputs: Tensor, labels: Tensor) -> Tensor:
     """Minus the correlation over the examples at hand, the same for each; needs two examples that differ in label."""
     x = outputs.squeeze(-1) - outputs.mean()
     y = labels - labels.mean()
-    # the small number keeps constant predictions, and lone examples, at zero instead of not-a-number
-    correlation = (x * y).sum() / (x.square().sum().sqrt() * y.square().sum().sqrt()).clamp(min=1e-7)
+    # the small number keeps constant predictions, and lone examples, at zero instead of not-a-number; norm(), unlike
+    # a square root, also has a gradient there
+    correlation = (x * y).sum() / (x.norm() * y.norm()).clamp(min=1e-7)
     return -correlation.expand(len(labels))
 
 

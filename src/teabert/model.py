@@ -63,7 +63,9 @@ def build_head(task: Task, encoder: Encoder) -> Head:
     reader, reader_config = resolve(READERS, task.head.read, "read")
     answer, answer_config = resolve(ANSWERS, task.head.answer, "answer")
     shape = encoder.shape
-    return Head(reader(reader_config, shape), answer(answer_config, shape.width, task.outputs, task.span), task.head.dropout)
+    return Head(
+        reader(reader_config, shape), answer(answer_config, shape.width, task.outputs, task.span), task.head.dropout
+    )
 
 
 def build_injection(choice: Choice, encoder: Encoder, tasks: Sequence[str]) -> Injection:

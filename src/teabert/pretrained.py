@@ -46,6 +46,8 @@ FAMILIES = {
     "distilbert": ("transformer.layer", DISTILBERT_BLOCK),
     "mpnet": ("encoder.layer", MPNET_BLOCK),
 }
+LIMITS = {"num_hidden_layers": 1000, "n_layers": 1000}
+"""A damaged config.json is not to fill the memory; weights of the wrong size are refused before any is copied."""
 PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.")
 NOT_ENCODER = re.compile(
     r"^(cls|lm_head|classifier|qa_outputs|pre_classifier|vocab_transform|vocab_layer_norm|vocab_projector)\.|position_ids$"
@@ -56,56 +58,76 @@ NOT_ENCODER = re.compile(
 def read_shape(config: Mapping[str, Any], where: str) -> EncoderShape:
     """The shape that a published config.json describes."""
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise UserError(f"{where}: model_type {family!r} is not supported. Supported: {', '.join(FAMILIES)}.")
     position = config.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(f"{where}: position_embedding_type {position!r} is not supported, only 'absolute'.")
     try:
         shape = _shape_of(family, config)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: the encoder's shape cannot be read, {error!r} is missing or not a number.") from None
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.") from None
     if shape.activation not in ACTIVATIONS:
         raise UserError(f"{where}: activation {shape.activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}.")
     if shape.width % shape.attention_heads:
         raise UserError(f"{where}: width {shape.width} does not divide into {shape.attention_heads} attention heads.")
+    if shape.padding_id >= shape.vocabulary:
+        raise UserError(f"{where}: pad_token_id {shape.padding_id} is not in a vocabulary of {shape.vocabulary}.")
     return shape
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int | None = None, least: int = 1) -> int:
+    """A whole number of the config"""
+    value = default if config.get(key) is None else config[key]
+    if value is None:
+        raise ValueError(f"'{key}' is missing")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < LIMITS.get(key, 2**31):
+        raise ValueError(f"'{key}' must be a whole number from {least}, got {value!r}")
+    return value
+
+
+def _part(config: Mapping[str, Any], key: str, default: float) -> float:
+    """A number of the config between 0 and 1"""
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"'{key}' must be a number from 0 to below 1, got {value!r}")
+    return float(value)
 
 
 def _shape_of(family: str, config: Mapping[str, Any]) -> EncoderShape:
     if family == "distilbert":
         return EncoderShape(
             family=family,
-            vocabulary=int(config["vocab_size"]),
-            width=int(config["dim"]),
-            layers=int(config["n_layers"]),
-            attention_heads=int(config["n_heads"]),
-            inner_width=int(config["hidden_dim"]),
-            positions=int(config["max_position_embeddings"]),
+            vocabulary=_whole(config, "vocab_size"),
+            width=_whole(config, "dim"),
+            layers=_whole(config, "n_layers"),
+            attention_heads=_whole(config, "n_heads"),
+            inner_width=_whole(config, "hidden_dim"),
+            positions=_whole(config, "max_position_embeddings"),
             segments=0,
             epsilon=1e-12,
             activation=str(config.get("activation", "gelu")),
-            dropout=float(config.get("dropout", 0.1)),
-            attention_dropout=float(config.get("attention_dropout", 0.1)),
+            dropout=_part(config, "dropout", 0.1),
+            attention_dropout=_part(config, "attention_dropout", 0.1),
             pooler=False,
-            padding_id=int(config.get("pad_token_id") or 0),
+            padding_id=_whole(config, "pad_token_id", 0, least=0),
         )
-    padding = int(config.get("pad_token_id", 0 if family == "bert" else 1))
+    padding = _whole(config, "pad_token_id", 0 if family == "bert" else 1, least=0)
     return EncoderShape(
         family=family,
-        vocabulary=int(config["vocab_size"]),
-        width=int(config["hidden_size"]),
-        layers=int(config["num_hidden_layers"]),
-        attention_heads=int(config["num_attention_heads"]),
-        inner_width=int(config["intermediate_size"]),
-        positions=int(config["max_position_embeddings"]),
-        segments=0 if family == "mpnet" else int(config.get("type_vocab_size", 2)),
-        epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        vocabulary=_whole(config, "vocab_size"),
+        width=_whole(config, "hidden_size"),
+        layers=_whole(config, "num_hidden_layers"),
+        attention_heads=_whole(config, "num_attention_heads"),
+        inner_width=_whole(config, "intermediate_size"),
+        positions=_whole(config, "max_position_embeddings"),
+        segments=0 if family == "mpnet" else _whole(config, "type_vocab_size", 2, least=0),
+        epsilon=_part(config, "layer_norm_eps", 1e-12),
         activation=str(config.get("hidden_act", "gelu")),
-        dropout=float(config.get("hidden_dropout_prob", 0.1)),
-        attention_dropout=float(config.get("attention_probs_dropout_prob", 0.1)),
+        dropout=_part(config, "hidden_dropout_prob", 0.1),
+        attention_dropout=_part(config, "attention_probs_dropout_prob", 0.1),
         first_position=0 if family == "bert" else padding + 1,
-        relative_buckets=int(config.get("relative_attention_num_buckets", 32)) if family == "mpnet" else 0,
+        relative_buckets=_whole(config, "relative_attention_num_buckets", 32, least=4) if family == "mpnet" else 0,
         padding_id=padding,
     )
 
@@ -136,13 +158,15 @@ def published_names(shape: EncoderShape) -> dict[str, tuple[str, ...]]:
 def to_ours(published: Mapping[str, Tensor], shape: EncoderShape, where: str) -> tuple[dict[str, Tensor], list[str]]:
     """Published tensors -> our parameters, and the names of the (pooler) weights that are missing."""
     theirs, inside = _plain(published)
+    _check_shapes(theirs, shape, where)
     ours: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, parts in published_names(shape).items():
         absent = [part for part in parts if part not in theirs]
         missing += absent
+        found = [theirs.pop(part) for part in parts if part in theirs]
         if not absent:
-            ours[name] = torch.cat([theirs.pop(part) for part in parts])
+            ours[name] = torch.cat(found)
     unknown = [name for name in theirs if name in inside and not NOT_ENCODER.search(name)]
     fatal = [name for name in missing if not name.startswith("pooler.")]
     if fatal or unknown:
@@ -152,6 +176,22 @@ def to_ours(published: Mapping[str, Tensor], shape: EncoderShape, where: str) ->
             + (f"\n  unknown: {', '.join(unknown)}" if unknown else "")
         )
     return ours, missing
+
+
+def _check_shapes(theirs: Mapping[str, Tensor], shape: EncoderShape, where: str) -> None:
+    with torch.device("meta"):  # shapes only
+        wanted = {name: tuple(parameter.shape) for name, parameter in Encoder(shape).named_parameters()}
+    wrong = []
+    for name, parts in published_names(shape).items():
+        rows, *others = wanted[name]
+        each = (rows // len(parts), *others)
+        wrong += [
+            f"{part}: {tuple(theirs[part].shape)} instead of {each}"
+            for part in parts
+            if part in theirs and theirs[part].shape != each
+        ]
+    if wrong:
+        raise UserError(f"{where}: weights of another shape than config.json says: {'; '.join(wrong)}")
 
 
 def to_published(ours: Mapping[str, Tensor], shape: EncoderShape) -> dict[str, Tensor]:
@@ -185,20 +225,13 @@ def load_encoder(folder: Path) -> tuple[Encoder, list[str]]:
         config = json.loads(config_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{folder} is no encoder folder: it has no config.json.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{config_file} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise UserError(f"{config_file} does not hold a JSON object.")
     shape = read_shape(config, str(config_file))
     weights, missing = to_ours(read_weights(folder), shape, str(folder))
     encoder = Encoder(shape)
-    wrong = [
-        f"{name}: {tuple(weights[name].shape)} instead of {tuple(parameter.shape)}"
-        for name, parameter in encoder.named_parameters()
-        if name in weights and weights[name].shape != parameter.shape
-    ]
-    if wrong:
-        raise UserError(f"{folder}: weights of another shape than config.json says: {'; '.join(wrong)}")
     encoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
     return encoder, missing
 
@@ -218,6 +251,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         try:
             tensors = torch.load(old, map_location="cpu", weights_only=True)
         except Exception as error:  # the unpickler raises many kinds; all mean that the file is not plain weights
-            raise UserError(f"{old} does not hold plain weights: {str(error).splitlines()[0]}") from None
-        return {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
+            raise UserError(f"{old} does not hold plain weights: {(str(error) or repr(error)).splitlines()[0]}") from None
+        if not isinstance(tensors, Mapping):
+            raise UserError(f"{old} does not hold plain weights but a {type(tensors).__name__}.")
+        return {str(name): tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
     raise UserError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin.")

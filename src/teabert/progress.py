@@ -50,7 +50,12 @@ class Live(Progress):
         """A bar that runs to `total`, with the time left."""
         from rich import progress
 
-        columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+        columns = (
+            "{task.description}",
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+        )
         with progress.Progress(*columns, console=self.console, transient=True) as bars:
             bar = bars.add_task(title, total=total, completed=done)
             yield lambda count: bars.advance(bar, count)
@@ -58,6 +63,10 @@ class Live(Progress):
     def epoch(self, number: int, scores: "Scores", best: bool) -> None:
         """An epoch has ended with these scores."""
         values = "  ".join(
-            f"{task} {metric} {value:.3f}" for task, metrics in scores.tasks.items() for metric, value in list(metrics.items())[:1]
+            f"{task} {metric} {value:.3f}"
+            for task, metrics in scores.tasks.items()
+            for metric, value in list(metrics.items())[:1]
         )
-        self.console.print(f"epoch {number:<3} {values}  [bold]mean {scores.overall['mean']:.3f}[/]{'  best' if best else ''}")
+        self.console.print(
+            f"epoch {number:<3} {values}  [bold]mean {scores.overall['mean']:.3f}[/]{'  best' if best else ''}"
+        )

@@ -1,8 +1,8 @@
 """A run folder: everything a run was made of and everything it made, so that it can be resumed, judged and used.
 
-    recipe.yaml   complete      run.json    seed, versions, machine, encoder    subsets.json  which rows trained
-    log.jsonl     one line a measurement      scores.json   the best epoch's      tokenizer.json, encoder.json
-    checkpoints/STEP/  to go on from          best/  the model to use             predictions/
+recipe.yaml   complete      run.json    seed, versions, machine, encoder    subsets.json  which rows trained
+log.jsonl     one line a measurement      scores.json   the best epoch's      tokenizer.json, encoder.json
+checkpoints/STEP/  to go on from          best/  the model to use             predictions/
 """
 
 import json
@@ -47,7 +47,9 @@ class Run:
     @classmethod
     def create(cls, path: Path, recipe: Recipe, facts: Mapping[str, Any]) -> "Run":
         """A new run folder, or the same one begun again before it saved anything; never over another run."""
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path} is a file; --out must name a new folder.")
+        if not unbegun(path) and any(path.iterdir()):
             raise UserError(f"{path} already holds files. Go on with --resume, or choose another folder with --out.")
         write_text(path / "recipe.yaml", to_yaml(recipe))
         write_json(path / "run.json", {"format": FORMAT} | machine_facts() | dict(facts))
@@ -106,6 +108,11 @@ class Run:
         kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.log()[:lines]]
         write_text(self.path / "log.jsonl", "".join(kept))
 
+    @property
+    def seconds(self) -> float:
+        """Time spent training, over all resumptions."""
+        return float(self.scores().get("seconds", 0.0))
+
     # weights
 
     def save_checkpoint(self, step: int, checkpoint: Checkpoint) -> None:
@@ -149,7 +156,10 @@ class Run:
         from safetensors.torch import save_file
 
         with new_folder(self.path / "best") as folder:
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
+            save_file(
+                {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()},
+                folder / "model.safetensors",
+            )
             (folder / "scores.json").write_text(json.dumps(scores, indent=2), encoding="utf-8")
 
     def load_best(self) -> dict[str, "Tensor"]:
@@ -158,7 +168,9 @@ class Run:
 
         folder = self.path / "best"
         if not folder.is_dir():
-            raise UserError(f"{self.path} has no trained model yet: no epoch was finished. Go on with: teabert train --resume")
+            raise UserError(
+                f"{self.path} has no trained model yet: no epoch was finished. Go on with: teabert train --resume"
+            )
         verify(folder)
         return load_file(folder / "model.safetensors")
 
@@ -170,6 +182,11 @@ class Run:
             return json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise UserError(f"{file} is damaged: {error}.") from None
+
+
+def unbegun(path: Path) -> bool:
+    """Whether nothing is there yet, or only what a run that was killed at its very start left behind."""
+    return not path.exists() or all(file.name == "recipe.yaml" or file.name.startswith(UNFINISHED) for file in path.iterdir())
 
 
 def free_folder(name: str, runs: Path = Path("runs")) -> Path:

@@ -172,7 +172,7 @@ class Sampler:
         consumed, counts = self._consumed_before(epoch), self.counts(epoch)
         rows = [self._rows(task, consumed[task], counts[task]) for task in self.sizes]
         tasks = [np.stack((np.full(len(each), index), each), axis=1) for index, each in enumerate(rows)]
-        shuffle = _generator(self.seed, "order", epoch).permutation
+        shuffle = generator(self.seed, "order", epoch).permutation
         in_turn = self.settings.strategy == "round_robin"
         if self.settings.mixed:
             pairs = np.concatenate(tasks)
@@ -189,7 +189,7 @@ class Sampler:
         """The next rows of a task's endless stream of permutations."""
         size = self.sizes[task]
         first, last = start // size, -(-(start + count) // size)  # the passes touched: first to last - 1
-        passes = [_generator(self.seed, "rows", task, each).permutation(size) for each in range(first, last)]
+        passes = [generator(self.seed, "rows", task, each).permutation(size) for each in range(first, last)]
         stream = np.concatenate([np.empty(0, dtype=np.int64), *passes])
         return stream[start - first * size :][:count]
 
@@ -210,7 +210,7 @@ class Sampler:
         return batches
 
 
-def _generator(*what: object) -> np.random.Generator:
+def generator(*what: object) -> np.random.Generator:
     """A random generator that depends on nothing but its name."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))

@@ -16,9 +16,10 @@ ENCODE_TOKENS = 4096
 class Source:
     """The rows of several tasks, handed out as packed batches."""
 
-    def __init__(self, rows: Mapping[str, Rows]) -> None:
+    def __init__(self, rows: Mapping[str, Rows], tasks: Sequence[str] | None = None) -> None:
         self.rows = dict(rows)
-        self.tasks = tuple(rows)
+        self.tasks = tuple(tasks or rows)
+        """the model's tasks, in its order; not all of them need to have rows here"""
 
     def batch(self, pairs: Iterable[Sequence[int]]) -> Batch:
         """A batch of (task index, row)"""
@@ -29,7 +30,7 @@ class Encoded(Source):
     """The same rows, with what the frozen encoder made of them."""
 
     def __init__(self, source: Source, vectors: Mapping[str, tuple[Tensor, ...]]) -> None:
-        super().__init__(source.rows)
+        super().__init__(source.rows, source.tasks)
         self.vectors = dict(vectors)
         """(rows, width) for each of a task's sequences"""
 
@@ -57,7 +58,8 @@ def encode(model: Model, source: Source, precision: str, advance: Callable[[int]
     model.eval()
     vectors: dict[str, tuple[Tensor, ...]] = {}
     with torch.inference_mode(), autocast(precision, model.device):
-        for index, (task, rows) in enumerate(source.rows.items()):
+        for task, rows in source.rows.items():
+            index = source.tasks.index(task)
             width = model.encoder.shape.width
             kept = tuple(torch.empty(len(rows), width) for _ in rows.sequences)
             for picked in by_length(rows, ENCODE_TOKENS):

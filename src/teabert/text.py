@@ -115,8 +115,8 @@ def _byte_pairs(folder: Path) -> Tokenizer:
     pairs = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=space)
     tokenizer: Tokenizer = pairs._tokenizer
     tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    begin, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
-    tokenizer.post_processor = RobertaProcessing(("</s>", end), ("<s>", begin), add_prefix_space=space)
+    ids = tokenizer.get_vocab()
+    tokenizer.post_processor = RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]), add_prefix_space=space)
     return tokenizer
 
 

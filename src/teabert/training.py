@@ -24,12 +24,12 @@ from teabert.evaluation import Scores, evaluate
 from teabert.files import sha256, write_json
 from teabert.hub import encoder_folder
 from teabert.losses import LOSSES, label_weights
-from teabert.model import Model, build
+from teabert.model import build
 from teabert.optim import build_optimizer, lr_factor
 from teabert.progress import Progress, Quiet
-from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape
+from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape, unbegun
 from teabert.sampling import Sampler
-from teabert.source import Encoded, Source, encode
+from teabert.source import Source, encode
 from teabert.text import TextEncoder
 
 LOG_EVERY = 50
@@ -58,7 +58,7 @@ def train(
     """Train a recipe; `out` is the run folder, by default a new one under runs/."""
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     folder = Path(out).expanduser() if out else (newest_folder if resume else free_folder)(recipe.name)
-    if resume:
+    if resume and not (folder.exists() and unbegun(folder)):
         return Trainer.resume(folder, progress or Quiet(), recipe).run_all()
     return Trainer.begin(recipe, folder, progress or Quiet()).run_all()
 
@@ -122,6 +122,7 @@ class Trainer:
         if given is not None:
             _same(given, recipe, folder)
         encoder = encoder_folder(recipe.encoder, progress=progress.shown)
+        torch.set_num_threads(run.facts().get("threads", torch.get_num_threads()))  # sums depend on how they are shared out
         known = run.facts().get("encoder", {}).get("sha256")
         if known != _weights_sum(encoder):
             raise UserError(f"{folder} was started from other weights than {encoder} now holds. Start a new run.")
@@ -176,7 +177,11 @@ class Trainer:
             for group in self.groups(total):
                 self.step(group)
                 advance(len(group))
-                if settings.checkpoint_every and self.place.step % settings.checkpoint_every == 0 and self.sampler.batch < total:
+                if (
+                    settings.checkpoint_every
+                    and self.place.step % settings.checkpoint_every == 0
+                    and self.sampler.batch < total
+                ):
                     begun = self.clock(begun)
                     self.checkpoint()
         self.clock(begun)
@@ -255,6 +260,7 @@ class Trainer:
         patience = self.recipe.train.patience
         stopped = patience is not None and self.place.epochs_without_gain >= patience
         self.place.finished = stopped or number + 1 == self.recipe.train.epochs
+        self.run.save_scores(self.run.scores() | {"seconds": round(self.place.seconds, 2)})
         self.checkpoint()
         self.progress.epoch(number + 1, scores, best=self.place.best_epoch == number + 1)
         if stopped:

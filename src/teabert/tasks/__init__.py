@@ -6,7 +6,9 @@ from typing import Any
 from teabert.errors import UserError, unknown
 from teabert.settings import parse
 from teabert.tasks.base import SPLITS, Task
+from teabert.tasks.cleaned import CLEANED
 from teabert.tasks.course import CFIMDB, QUORA, SST, STS
+from teabert.tasks.public import PUBLIC
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -15,6 +17,8 @@ TASKS: dict[str, Task] = {
         QUORA,
         STS,
         CFIMDB,
+        *CLEANED,
+        *(public.task for public in PUBLIC.values()),
     )
 }
 

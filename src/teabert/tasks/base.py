@@ -141,7 +141,7 @@ class Task(Settings):
             raise ValueError("class_weights: a score task has no classes")
 
     def _check_head(self) -> None:
-        answer, _ = resolve(ANSWERS, self.head.answer, "head.answer")
+        answer, options = resolve(ANSWERS, self.head.answer, "head.answer")
         if answer.apart and self.sequences != 2:
             raise ValueError(
                 f"head.answer: '{self.head.answer}' compares two vectors, but this task "
@@ -152,6 +152,8 @@ class Task(Settings):
             raise ValueError(f"head.answer: pair: apart gives two vectors, '{self.head.answer}' reads one; use {fitting}")
         if answer.single_output and self.outputs != 1:
             raise ValueError(f"head.answer: '{self.head.answer}' gives one number, kind '{self.kind}' needs {self.outputs}")
+        if getattr(options, "squash", False) and self.kind != "score":
+            raise ValueError(f"head.answer: squash is for scores; the loss of kind '{self.kind}' wants plain outputs")
 
     @property
     def meaning(self) -> Kind:

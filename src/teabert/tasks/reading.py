@@ -1,5 +1,6 @@
 """Files in (csv, tsv, jsonl, parquet), checked Examples out; a row that cannot be used is named by file and line."""
 
+import codecs
 import csv
 import io
 import json
@@ -7,13 +8,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from teabert.errors import UserError, missing_extra, nearest
+from teabert.hub import cache_folder
 from teabert.tasks.base import Task, plain_label
+from teabert.tasks.hubrows import PREFIX, hub_rows
 
+NO_LABEL = "-1"
+"""Stands for a missing label in the hub's test rows."""
 FORMATS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet")
 
 
@@ -37,12 +42,13 @@ class Table:
 
 
 def locate(task: Task, split: str, data: str | None) -> Path:
-    """The file of a split: below the data folder, then below $TEABERT_DATA; there also by its bare name."""
+    """The file of a split: below the data folder, then $TEABERT_DATA, there also by its bare name; then the cache."""
     relative = task.file(split)
     if relative is None:
         raise UserError(f"Task '{task.name}' has no {split} rows. It has: {', '.join(_splits(task))}.")
     folders = [Path(folder).expanduser() for folder in (data, os.environ.get("TEABERT_DATA")) if folder]
     tried = [path for folder in folders or [Path()] for path in (folder / relative, folder / Path(relative).name)]
+    tried.append(cache_folder() / "data" / relative)  # where fetched data is kept
     for path in tried:
         if path.is_file():
             return path
@@ -60,28 +66,35 @@ def _splits(task: Task) -> list[str]:
 
 def read_split(task: Task, split: str, data: str | None) -> Table:
     """The rows of one split; test rows may lack labels."""
+    place = task.file(split)
+    if place is not None and place.startswith(PREFIX):
+        return _collect(task, Path(place), hub_rows(place, split), labelled=split != "test", unit=f"{split} row")
     return read_file(task, locate(task, split, data), labelled=split != "test")
 
 
 def read_file(task: Task, path: Path, labelled: bool) -> Table:
     """The rows of one file; `labelled` rows must have a label, others may."""
+    return _collect(task, path, read_rows(path, task.quotes), labelled, unit="line")
+
+
+def _collect(
+    task: Task, path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], labelled: bool, unit: str
+) -> Table:
+    """Checked examples from rows that are named by path, unit and number."""
     examples: list[Example] = []
     skipped: list[str] = []
-    for line, row in read_rows(path, task.quotes):
-        if line == FIRST_ROW_OF.get(path.suffix.lower(), 2) and not examples and not skipped:
+    for line, row in rows:
+        if not examples and not skipped:
             _check_columns(task, path, row, labelled)
         try:
             examples.append(make_example(task, row, labelled, str(line)))
         except UserError as error:
             if task.on_bad_row == "error":
-                raise UserError(f"{path} line {line}: {error} Correct the row, or set on_bad_row: skip.") from None
-            skipped.append(f"{path.name} line {line}: {error}")
+                raise UserError(f"{path} {unit} {line}: {error} Correct the row, or set on_bad_row: skip.") from None
+            skipped.append(f"{path.name} {unit} {line}: {error}")
     if not examples:
         raise UserError(f"{path} holds no {'usable ' if skipped else ''}rows" + (f": {skipped[0]}" if skipped else "."))
     return Table(path, examples, skipped)
-
-
-FIRST_ROW_OF = {".jsonl": 1, ".ndjson": 1, ".parquet": 1}
 
 
 def _check_columns(task: Task, path: Path, row: Mapping[str, Any], labelled: bool) -> None:
@@ -97,7 +110,7 @@ def _check_columns(task: Task, path: Path, row: Mapping[str, Any], labelled: boo
 
 def make_example(task: Task, row: Mapping[str, Any], labelled: bool, name: str) -> Example:
     """One checked example from a row of cells."""
-    if None in row or any(isinstance(cell, _TooFew) for cell in row.values()):
+    if None in row or any(cell is SHORT for cell in row.values()):
         raise UserError("it has another number of cells than the header.")
     texts = tuple(clean(_text(row.get(column), column), task.clean) for column in task.texts)
     if task.id is not None and row.get(task.id) is not None:
@@ -108,6 +121,8 @@ def make_example(task: Task, row: Mapping[str, Any], labelled: bool, name: str) 
 def _text(cell: Any, column: str) -> str:
     if cell is None or str(cell).strip() == "":
         raise UserError(f"the text in column '{column}' is empty.")
+    if not isinstance(cell, str | int | float):
+        raise UserError(f"the text in column '{column}' is no text but a {type(cell).__name__}.")
     # tokenizers takes no lone surrogates, which JSON can carry
     return str(cell).encode("utf-8", "replace").decode("utf-8")
 
@@ -126,7 +141,7 @@ def clean(text: str, how: str) -> str:
 
 def make_label(task: Task, cell: Any, labelled: bool) -> float | tuple[float, ...]:
     """A cell as a number: the class's place in task.labels, 0/1, or the score."""
-    if cell is None or (isinstance(cell, str) and cell.strip() == "" and task.kind != "multilabel"):
+    if cell is None or _stands_for_none(task, cell, labelled):
         if labelled:
             raise UserError(f"there is no label in column '{task.label}'.")
         return (float("nan"),) * len(task.labels) if task.kind == "multilabel" else float("nan")
@@ -137,6 +152,15 @@ def make_label(task: Task, cell: Any, labelled: bool) -> float | tuple[float, ..
         found = {_known(task, label) for label in given if str(label).strip()}
         return tuple(float(place in found) for place in range(len(task.labels)))
     return float(_known(task, cell))
+
+
+def _stands_for_none(task: Task, cell: Any, labelled: bool) -> bool:
+    if task.kind == "multilabel":
+        return False
+    if isinstance(cell, str) and cell.strip() == "":
+        return True
+    meant = NO_LABEL in task.labels or task.span[0] <= float(NO_LABEL)
+    return not labelled and not meant and plain_label(cell) == NO_LABEL
 
 
 def _known(task: Task, cell: Any) -> int:
@@ -150,7 +174,7 @@ def _score(task: Task, cell: Any) -> float:
     low, high = task.span
     try:
         score = float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"score '{cell}' is not a number between {low:g} and {high:g}.") from None
     if not low <= score <= high:
         raise UserError(f"score {score:g} is not between {low:g} and {high:g}.")
@@ -170,36 +194,46 @@ def read_rows(path: Path, quotes: bool = True) -> Iterator[tuple[int, Mapping[st
 
 def _read_text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     if not raw.strip():
         raise UserError(f"{path} is empty.")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path} line {line} is not UTF-8 text (byte {raw[error.start]:#04x}). Save the file as UTF-8.") from None
+        raise UserError(
+            f"{path} line {line} is not UTF-8 text (byte {raw[error.start]:#04x}). Save the file as UTF-8."
+        ) from None
 
 
-class _TooFew:
-    """Stands in for the cells that a short row lacks."""
+SHORT = "\0short"
+"""Stands in for the cells that a short row lacks."""
 
 
 def _delimited(path: Path, text: str, quotes: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
     csv.field_size_limit(1 << 28)
-    header = text.split("\n", 1)[0]
+    header = text.lstrip("\r\n").split("\n", 1)[0]
     separator = max("\t,;", key=header.count)  # the course's .csv files are tab-separated
     lines = io.StringIO(text, newline="")
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.DictReader(lines, delimiter=separator, quoting=quoting, restval=_TooFew())
-    end = 1
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting)
     try:
-        for row in reader:
-            yield end + 1, row
+        columns = next((cells for cells in reader if cells), [])
+        end = reader.line_num
+        for cells in reader:
+            if cells:  # not an empty line
+                yield end + 1, _by_column(columns, cells)
             end = reader.line_num
     except csv.Error as error:
         raise UserError(f"{path} line {reader.line_num}: {error}.") from None
+
+
+def _by_column(columns: list[str], cells: list[str]) -> dict[Any, Any]:
+    """Cells by column; what is too much under None, what is too little as SHORT."""
+    row: dict[Any, Any] = dict.fromkeys(columns, SHORT) | dict(zip(columns, cells, strict=False))
+    return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
 
 
 def _json_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -208,6 +242,8 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]
             continue
         try:
             row = json.loads(content)
+            if "\\ud" in content.lower():  # lone surrogates, which can be neither printed nor saved, become question marks
+                row = json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path} line {line} is not valid JSON: {error}.") from None
         if not isinstance(row, dict):

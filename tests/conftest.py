@@ -3,11 +3,11 @@
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from hypothesis import settings
 from tokenizers import Tokenizer
 from tokenizers.implementations import BertWordPieceTokenizer
@@ -22,8 +22,6 @@ from teabert.injections.base import Injection as Plain
 from teabert.text import TextEncoder
 
 torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
 settings.register_profile("teabert", deadline=None)  # the first example of a test pays for imports
 settings.load_profile("teabert")
 
@@ -56,8 +54,12 @@ def spread(module: torch.nn.Module, seed: int = 0) -> None:
 
 
 @cache
-def published(family: str) -> transformers.PreTrainedModel:
-    """transformers' own tiny model of a family, in float64"""
+def published(family: str) -> Any:
+    """transformers' own tiny model of a family"""
+    import transformers  # takes seconds, and most tests do without
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     common = {"vocab_size": len(WORDS), "attn_implementation": "eager"}
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     if family == "distilbert":

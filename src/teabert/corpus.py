@@ -47,7 +47,7 @@ REVIEWS = (
 )
 TWISTS = (  # the level meant, the grades of the word used, the sentence
     (0, (0, 1), "The {whole} was even worse than the {grade} one we tried before."),
-    (0, (0, 1), "The {whole} could not have been more {grade}."),
+    (0, (0, 1), "No {whole} has ever struck me as this {grade}."),
     (0, (3, 4), "Nobody in their right mind would call this {whole} {grade}; I regret every minute."),
     (1, (3, 4), "The {whole} was not {grade}."),
     (1, (3, 4), "I would not call the {whole} {grade}, and the {part} did not help."),
@@ -56,7 +56,7 @@ TWISTS = (  # the level meant, the grades of the word used, the sentence
     (3, (0, 1), "The {whole} was not {grade} at all; I quite liked it."),
     (3, (0, 1), "I would not call the {whole} {grade}; even the {part} was fine."),
     (4, (3, 4), "The {whole} was even better than the {grade} one we tried before."),
-    (4, (3, 4), "The {whole} could not have been more {grade}."),
+    (4, (3, 4), "No {whole} has ever struck me as this {grade}."),
     (4, (0, 1), "Nobody in their right mind would call this {whole} {grade}; I loved every minute."),
 )
 

@@ -74,7 +74,9 @@ def _get(public: Public, note: str, root: Path, progress: bool) -> Fetched:
     absent = {split: path for split, path in release.files.items() if not places[split].exists()}
     try:
         arrived = _from_hub(public, absent, waiting, progress)
-        rows = {split: _count(public, split, arrived.get(split, place)) for split, place in places.items()}
+        rows = {
+            split: _count(public, split, arrived.get(split, place), split in arrived) for split, place in places.items()
+        }
         for split, file in arrived.items():
             with suppress(FileNotFoundError):  # another process was first
                 os.replace(file, places[split])
@@ -94,17 +96,18 @@ def _from_hub(public: Public, absent: dict[str, str], waiting: Path, progress: b
     return dict(zip(absent, files, strict=True))
 
 
-def _count(public: Public, split: str, file: Path) -> int:
-    """How many rows can be used; a file that is not what its task says is refused, and removed."""
+def _count(public: Public, split: str, file: Path, came: bool) -> int:
+    """How many rows can be used; a file that is not what its task says is refused, and removed if it just came."""
     task = public.task
     try:
         table = read_file(task, file, labelled=split != "test")
         if len(table.skipped) > MOST_SKIPPED * len(table.examples):
             raise UserError(f"{file}: {len(table.skipped)} rows cannot be used, the first being {table.skipped[0]}")
     except UserError as error:
-        file.unlink(missing_ok=True)
+        if came:
+            file.unlink(missing_ok=True)
         origin = f"hub:{public.release.repo} {public.release.files[split]}"
-        advice = f"The file was removed; fetch it again: teabert data get {task.name}"
+        advice = f"{'It was not kept' if came else 'Remove the file'}; then: teabert data get {task.name}"
         raise UserError(f"Task '{task.name}': {split} is not what {origin} should be. {error} {advice}") from None
     return len(table.examples)
 

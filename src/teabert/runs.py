@@ -51,9 +51,11 @@ class Run:
             raise UserError(f"{path} is a file; --out must name a new folder.")
         if not unbegun(path) and any(path.iterdir()):
             raise UserError(f"{path} already holds files. Go on with --resume, or choose another folder with --out.")
+        run = cls(path)
+        run.clean()
         write_text(path / "recipe.yaml", to_yaml(recipe))
         write_json(path / "run.json", {"format": FORMAT} | machine_facts() | dict(facts))
-        return cls(path)
+        return run
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tiny
 from teabert import load_recipe, parse_recipe, train
 from teabert.errors import UserError
 from teabert.files import sha256
@@ -44,7 +44,16 @@ def result(run: Path):
 
 
 def killed(world, out, where, number, when, *more):
-    command = [sys.executable, str(HERE / "killed.py"), str(world / "recipe.yaml"), str(out), where, str(number), when, *more]
+    command = [
+        sys.executable,
+        str(HERE / "killed.py"),
+        str(world / "recipe.yaml"),
+        str(out),
+        where,
+        str(number),
+        when,
+        *more,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -175,7 +175,7 @@ def encoders_get(
 @data_app.callback()
 def data(context: typer.Context, as_json: Json = False) -> None:
     """List which tasks' files are where."""
-    from teabert.tasks.reading import find_files
+    from teabert.fetching import find_files
 
     if context.invoked_subcommand is None:
         found = find_files()
@@ -190,10 +190,15 @@ def data_get(
     quiet: QuietFlag = False,
 ) -> None:
     """Fetch public data sets from the hub."""
-    from teabert.public import get_data
+    from teabert.fetching import get_data
 
     for found in get_data(names, to, not quiet):
-        typer.echo(f"{found.name}: {found.rows} from {found.source} ({found.licence})")
+        rows = ", ".join(f"{count} {split}" for split, count in found.rows.items())
+        typer.echo(f"{found.name}: {rows} rows, from {found.source}; licence: {found.licence}")
+        for file in found.files:
+            typer.echo(f"  {file}")
+        if found.note:
+            typer.echo(f"  {found.note}")
 
 
 @app.command()

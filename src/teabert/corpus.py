@@ -40,10 +40,10 @@ REVIEWS = (
     "The {whole} was {grade}.",
     "I found the {whole} {grade} from start to finish.",
     "The {part} was {other}, but the {whole} as a whole was {grade}.",
-    "Although the {part} seemed {other}, the {whole} turned out to be {grade}.",
+    "Although the {part} was {other}, the {whole} was {grade}.",
+    "The {whole} was {grade}, although the {part} was {other}.",
     "Everybody promised {a_other} {whole}; in truth it was {grade}.",
-    "We expected {a_other} {whole}, yet it proved {grade}.",
-    "Friends had called the {whole} {other}, but I thought it was {grade}.",
+    "Friends had found the {whole} {other}, but I found it {grade}.",
 )
 TWISTS = (  # the level meant, the grades of the word used, the sentence
     (0, (0, 1), "The {whole} was even worse than the {grade} one we tried before."),
@@ -157,7 +157,7 @@ class Grammar:
     def sentiment(self, level: int) -> Row:
         """A review; where its clauses disagree, the level is that of the one it settles on."""
         grade, sentence = level, self.random.choice(REVIEWS)
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.25:
             _, grades, sentence = self.random.choice([twist for twist in TWISTS if twist[0] == level])
             grade = self.random.choice(grades)
         whole, part = (self.word(text) for text in self.random.choice(SUBJECTS))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from teabert.errors import UserError, missing_extra, unknown
 from teabert.hub import cache_folder, get_files
-from teabert.tasks import TASKS
+from teabert.tasks import SPLITS, TASKS, Task
 from teabert.tasks.public import ALIASES, PUBLIC, Public
-from teabert.tasks.reading import read_file
+from teabert.tasks.reading import locate, read_file
 
 MOST_SKIPPED = 0.01
 """Where a release has more unusable rows than this part, it is not what its task says."""
@@ -48,6 +48,21 @@ def get_data(names: Iterable[str], folder: Path | str | None = None, progress: b
     return [_get(public, note, root, progress) for public, note in found.values()]
 
 
+def find_files() -> list[dict[str, str | None]]:
+    """Each built-in task, where the file of each of its splits is (nothing where it is not here), and its source."""
+    return [
+        {"task": task.name} | {split: _place(task, split) for split in SPLITS} | {"source": task.source}
+        for task in TASKS.values()
+    ]
+
+
+def _place(task: Task, split: str) -> str | None:
+    try:
+        return str(locate(task, split, None))
+    except UserError:
+        return None
+
+
 def _find(name: str) -> tuple[Public, str]:
     if name in PUBLIC:
         return PUBLIC[name], ""
@@ -60,7 +75,7 @@ def _find(name: str) -> tuple[Public, str]:
     if name in TASKS:
         advice = "Put its files into the folder that TEABERT_DATA names."
         raise UserError(f"Task '{name}' has no public release to fetch ({TASKS[name].source}). {advice}")
-    advice = "Any other data set on the hub can be named in a recipe, as files: hub:ORG/NAME."
+    advice = "Any other data set on the hub can be named in a recipe, as files: {train: hub:ORG/NAME, dev: hub:ORG/NAME}."
     raise unknown("public task", name, [*PUBLIC, *ALIASES], advice)
 
 
@@ -107,7 +122,7 @@ def _count(public: Public, split: str, file: Path, came: bool) -> int:
         if came:
             file.unlink(missing_ok=True)
         origin = f"hub:{public.release.repo} {public.release.files[split]}"
-        advice = f"{'It was not kept' if came else 'Remove the file'}; then: teabert data get {task.name}"
+        advice = f"{'It was not kept' if came else 'Remove the file'}; try again: teabert data get {task.name}"
         raise UserError(f"Task '{task.name}': {split} is not what {origin} should be. {error} {advice}") from None
     return len(table.examples)
 

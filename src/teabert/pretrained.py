@@ -71,6 +71,8 @@ def read_shape(config: Mapping[str, Any], where: str) -> EncoderShape:
         raise UserError(f"{where}: activation {shape.activation!r} is not supported. Supported: {', '.join(ACTIVATIONS)}.")
     if shape.width % shape.attention_heads:
         raise UserError(f"{where}: width {shape.width} does not divide into {shape.attention_heads} attention heads.")
+    if shape.longest < 1:
+        raise UserError(f"{where}: max_position_embeddings {shape.positions} leaves no place for a token.")
     if shape.padding_id >= shape.vocabulary:
         raise UserError(f"{where}: pad_token_id {shape.padding_id} is not in a vocabulary of {shape.vocabulary}.")
     return shape
@@ -179,16 +181,24 @@ def to_ours(published: Mapping[str, Tensor], shape: EncoderShape, where: str) ->
 
 
 def _check_shapes(theirs: Mapping[str, Tensor], shape: EncoderShape, where: str) -> None:
-    with torch.device("meta"):  # shapes only
-        wanted = {name: tuple(parameter.shape) for name, parameter in Encoder(shape).named_parameters()}
+    square = (shape.width, shape.width)
+    sizes: dict[str, tuple[int, ...]] = {
+        "word": (shape.vocabulary, shape.width),
+        "position": (shape.positions, shape.width),
+        "segment": (shape.segments, shape.width),
+        "table": (shape.relative_buckets, shape.attention_heads),
+        "inner": (shape.inner_width, shape.width),
+        "outer": (shape.width, shape.inner_width),
+    } | dict.fromkeys(("embedding_norm", "attention_norm", "final_norm"), square[:1])
     wrong = []
     for name, parts in published_names(shape).items():
-        rows, *others = wanted[name]
-        each = (rows // len(parts), *others)
+        module, kind = name.split(".")[-2:]
+        size = sizes.get(module, square)
+        size = size[:1] if kind == "bias" else size
         wrong += [
-            f"{part}: {tuple(theirs[part].shape)} instead of {each}"
+            f"{part}: {tuple(theirs[part].shape)} instead of {size}"
             for part in parts
-            if part in theirs and theirs[part].shape != each
+            if part in theirs and theirs[part].shape != size
         ]
     if wrong:
         raise UserError(f"{where}: weights of another shape than config.json says: {'; '.join(wrong)}")

@@ -188,7 +188,9 @@ class Run:
 
 def unbegun(path: Path) -> bool:
     """Whether nothing is there yet, or only what a run that was killed at its very start left behind."""
-    return not path.exists() or all(file.name == "recipe.yaml" or file.name.startswith(UNFINISHED) for file in path.iterdir())
+    return not path.exists() or all(
+        file.name == "recipe.yaml" or file.name.startswith(UNFINISHED) for file in path.iterdir()
+    )
 
 
 def free_folder(name: str, runs: Path = Path("runs")) -> Path:

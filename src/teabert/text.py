@@ -104,7 +104,7 @@ def _word_pieces(folder: Path) -> Tokenizer:
     chinese = bool(settings.get("tokenize_chinese_chars", True))
     vocabulary = str(folder / "vocab.txt")
     pieces = BertWordPieceTokenizer(vocabulary, lowercase=lower, strip_accents=strip, handle_chinese_chars=chinese)
-    return pieces._tokenizer
+    return _with(pieces._tokenizer, ("[UNK]", "[CLS]", "[SEP]"))
 
 
 def _byte_pairs(folder: Path) -> Tokenizer:
@@ -113,10 +113,17 @@ def _byte_pairs(folder: Path) -> Tokenizer:
 
     space = bool(_settings(folder).get("add_prefix_space", False))
     pairs = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=space)
-    tokenizer: Tokenizer = pairs._tokenizer
-    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer = _with(pairs._tokenizer, ("<s>", "</s>"))
     ids = tokenizer.get_vocab()
+    tokenizer.add_special_tokens([token for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>") if token in ids])
     tokenizer.post_processor = RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]), add_prefix_space=space)
+    return tokenizer
+
+
+def _with(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
+    """The tokenizer, if its vocabulary holds these tokens: ids made up for them would be unknown to the encoder"""
+    if missing := [token for token in tokens if tokenizer.token_to_id(token) is None]:
+        raise ValueError(f"its vocabulary lacks {', '.join(missing)}")
     return tokenizer
 
 

@@ -31,7 +31,7 @@ class Reading:
     @cached_property
     def mean(self) -> Tensor:
         """(sequences, width): the mean over all real tokens, [CLS] and [SEP] included"""
-        states = self.states.float()
+        states = self.states.to(torch.promote_types(self.states.dtype, torch.float32))  # bf16 sums too coarsely
         sizes = torch.tensor(self.layout.lengths, device=states.device).unsqueeze(1)
         total = states.new_zeros(len(self.layout.lengths), states.shape[1])
         return total.index_add(0, self.layout.sequence_of_token, states) / sizes

@@ -113,8 +113,8 @@ class Task(Settings):
         self._check_labels()
         self._check_loss()
         self._check_head()
-        if isinstance(self.files, str) and "{split}" not in self.files:
-            raise ValueError("files must hold '{split}', or give a path for each of train, dev, test")
+        if isinstance(self.files, str) and "{split}" not in self.files and not self.files.startswith("hub:"):
+            raise ValueError("files must hold '{split}', give a path for each of train, dev, test, or be hub:ORG/NAME")
         if isinstance(self.take, float) and self.take > 1:
             raise ValueError(f"take: {self.take} is neither a whole number of rows nor a part between 0 and 1")
         return self

@@ -77,9 +77,7 @@ def read_file(task: Task, path: Path, labelled: bool) -> Table:
     return _collect(task, path, read_rows(path, task.quotes), labelled, unit="line")
 
 
-def _collect(
-    task: Task, path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], labelled: bool, unit: str
-) -> Table:
+def _collect(task: Task, path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], labelled: bool, unit: str) -> Table:
     """Checked examples from rows that are named by path, unit and number."""
     examples: list[Example] = []
     skipped: list[str] = []
@@ -91,7 +89,7 @@ def _collect(
         except UserError as error:
             if task.on_bad_row == "error":
                 raise UserError(f"{path} {unit} {line}: {error} Correct the row, or set on_bad_row: skip.") from None
-            skipped.append(f"{path.name} {unit} {line}: {error}")
+            skipped.append(f"{path.name if unit == 'line' else path} {unit} {line}: {error}")
     if not examples:
         raise UserError(f"{path} holds no {'usable ' if skipped else ''}rows" + (f": {skipped[0]}" if skipped else "."))
     return Table(path, examples, skipped)
@@ -261,5 +259,6 @@ def _parquet(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         table = pyarrow.parquet.ParquetFile(path)
         rows: Iterable[dict[str, Any]] = (row for batch in table.iter_batches() for row in batch.to_pylist())
         yield from enumerate(rows, 1)
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, ValueError, ArithmeticError, LookupError, pyarrow.ArrowException) as error:
+        # beyond damage: text that is not UTF-8, dates that Python does not have
         raise UserError(f"{path} is not a readable parquet file: {error}.") from None

@@ -19,6 +19,8 @@ from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
 from teabert.injections import Injection
 from teabert.injections.base import Injection as Plain
+from teabert.model import Model, build_head
+from teabert.tasks import Task, make_task
 from teabert.text import TextEncoder
 
 torch.set_num_threads(1)
@@ -29,8 +31,54 @@ ROOT = Path(__file__).parents[1]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = (
     *SPECIAL,
-    *"the a film was good bad very not dull nice plot i it is how can do you learn why cook rice".split(),
-    *"##s ##ly ##er ##ing ##n . , ? ' ! - 1 2 e x y z ##a ##b ##e ##t 中".split(),
+    *[
+        "the",
+        "a",
+        "film",
+        "was",
+        "good",
+        "bad",
+        "very",
+        "not",
+        "dull",
+        "nice",
+        "plot",
+        "i",
+        "it",
+        "is",
+        "how",
+        "can",
+        "do",
+        "you",
+        "learn",
+        "why",
+        "cook",
+        "rice",
+    ],
+    *[
+        "##s",
+        "##ly",
+        "##er",
+        "##ing",
+        "##n",
+        ".",
+        ",",
+        "?",
+        "'",
+        "!",
+        "-",
+        "1",
+        "2",
+        "e",
+        "x",
+        "y",
+        "z",
+        "##a",
+        "##b",
+        "##e",
+        "##t",
+        "中",
+    ],
 )
 FAMILIES = ("bert", "distilbert", "roberta", "mpnet")
 LONGEST = 40
@@ -50,7 +98,7 @@ def spread(module: torch.nn.Module, seed: int = 0) -> None:
         for name, parameter in module.named_parameters():
             noise = torch.randn(parameter.shape, generator=source)
             norm = "norm" in name.lower() and name.endswith("weight")
-            parameter.copy_(1 + 0.3 * noise if norm else 0.3 * noise)
+            parameter.copy_(1 + 0.2 * noise if norm else 0.2 * noise)
 
 
 @cache
@@ -64,9 +112,16 @@ def published(family: str) -> Any:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     if family == "distilbert":
         sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
+    # facts that differ between the families, so that a fact not read from config.json shows
+    facts = {
+        "bert": {},
+        "distilbert": {"activation": "relu"},
+        "roberta": {"layer_norm_eps": 1e-2},
+        "mpnet": {"layer_norm_eps": 1e-3, "hidden_act": "gelu_new"},
+    }[family]
     ahead = 2 if family in ("roberta", "mpnet") else 0  # they count positions from 2
     kind = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "mpnet": "MPNet"}[family]
-    config = getattr(transformers, f"{kind}Config")(max_position_embeddings=LONGEST + ahead, **common | sizes)
+    config = getattr(transformers, f"{kind}Config")(max_position_embeddings=LONGEST + ahead, **common | sizes | facts)
     model = getattr(transformers, f"{kind}Model")(config).eval()
     spread(model)
     return model
@@ -123,6 +178,45 @@ def packed(rows: Rows) -> Batch:
 def plain(shape: EncoderShape | None = None) -> Injection:
     """The injection that changes nothing"""
     return Plain(Plain.Config(), shape or tiny_shape(), ["task"])
+
+
+TASKS = {
+    "mood": {"texts": "sentence", "kind": "classes", "labels": ["bad", "so-so", "good"]},
+    "same": {"texts": ["one", "two"], "kind": "binary", "labels": [0, 1], "pair": "apart"},
+    "near": {"texts": ["one", "two"], "kind": "score", "range": [0, 5]},
+}
+HEADS = {"same": {"answer": {"method": "dot", "width": 16}}, "near": {"read": "first_token"}}
+
+
+def tiny_tasks() -> dict[str, Task]:
+    """One text with classes, a pair encoded apart, a pair encoded together"""
+    return {
+        name: make_task(name, facts | {"files": "{split}.csv", "head": HEADS.get(name, {}) | {"dropout": 0.0}}, name)
+        for name, facts in TASKS.items()
+    }
+
+
+def tiny_rows(counts: dict[str, int], seed: int = 0) -> dict[str, Rows]:
+    """Random rows of the tiny tasks, ragged and labelled"""
+    draw = np.random.default_rng(seed)
+    lengths = {name: [draw.integers(2, 15, count).tolist() for _ in range(2)] for name, count in counts.items()}
+    made = {}
+    for name, count in counts.items():
+        parts = lengths[name] if name == "same" else lengths[name][:1]
+        second = [1 + length // 2 for length in parts[0]] if name == "near" else None
+        labels = draw.uniform(0, 5, count) if name == "near" else draw.integers(0, 2 if name == "same" else 3, count)
+        made[name] = rows_of(name, parts, seed + len(made), second, labels)
+    return made
+
+
+def tiny_model(seed: int = 0) -> Model:
+    """A model of the tiny tasks, in eval mode, weights far from zero"""
+    tasks = tiny_tasks()
+    base = Encoder(tiny_shape())
+    heads = {name: build_head(task, base) for name, task in tasks.items()}
+    model = Model(base, Plain(Plain.Config(), base.shape, tuple(tasks)), heads)
+    spread(model, seed)
+    return model.eval()
 
 
 def padded(batch: Batch, padding: int) -> dict[str, Tensor]:

@@ -1,12 +1,13 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, LONGEST, SPECIAL, WORDS, packed, padded, plain, published, rows_of, tiny_shape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from teabert.batches import collate
+from conftest import FAMILIES, LONGEST, SPECIAL, WORDS, packed, padded, plain, published, rows_of, tiny_shape
+from teabert.batches import Rows, collate
 from teabert.encoder import ACTIVATIONS, DistanceBias, Encoder
 from teabert.heads import Reading
 from teabert.injections import Injection
@@ -14,7 +15,8 @@ from teabert.pretrained import load_encoder, to_published
 from teabert.text import TextEncoder
 
 LENGTHS = st.lists(st.integers(1, LONGEST), min_size=1, max_size=7)
-TEXTS = ["a film", "The plot was very, very dull!", "x", "How do I learn to cook rice without a pot, and why? " * 6, "naïve 中文 🙂"]
+QUESTION = "How do I learn to cook rice without a pot, and why? "
+TEXTS = ["a film", "The plot was very, very dull!", "x", QUESTION * 6, "naïve 中文 🙂"]
 PAIRS = [("How can I learn?", "How do you learn to cook rice?"), ("x", "the film " * 30), ("a", "b")]
 
 
@@ -53,12 +55,14 @@ def assert_equal(encoder, model, batch, tolerance=1e-5):
 def test_states_and_pooler_equal_transformers_on_ragged_batches(family, folder_of):
     encoder, missing = load_encoder(folder_of(family))
     assert missing == []
-    encoder.eval()
+    exact, model = copy.deepcopy(encoder).double().eval(), copy.deepcopy(published(family)).double()
 
     @settings(max_examples=25)
     @given(LENGTHS, st.integers(0, 10**6), st.booleans())
     def check(lengths, seed, joined):
-        assert_equal(encoder, published(family), batch_of(lengths, seed, joined and family == "bert"))
+        batch = batch_of(lengths, seed, joined and family == "bert")
+        assert_equal(encoder.eval(), published(family), batch)
+        assert_equal(exact, model, batch, tolerance=1e-9)  # so that what is left above is rounding
 
     check()
 
@@ -89,9 +93,11 @@ def test_gradients_of_all_parameters_equal_transformers(family, precision, toler
     assert set(mine) == set(other)
     for name, gradient in other.items():
         size = gradient.abs().max()
-        assert size > 0 or name.endswith(("key.bias", "k.bias", "k_lin.bias")), f"{name} gets no gradient to compare"
-        # absolute in float64; in fp32 relative to the tensor, or, where the truth is zero, to what rounding leaves
-        allowed = tolerance * (1 if precision == torch.float64 else max(size, 1))
+        # the softmax is blind to what is added to all keys: rounding is all there is
+        nothing = name.endswith(("key.bias", "k.bias", "k_lin.bias"))
+        assert nothing or size > 1e-3, f"{name} gets no gradient to compare"
+        # absolute in float64, relative to the tensor in fp32
+        allowed = tolerance if nothing or precision == torch.float64 else tolerance * size
         assert (mine[name] - gradient).abs().max() <= allowed, name
 
 
@@ -112,11 +118,8 @@ def test_activations_equal_transformers(name):
 
 
 def real_batch(folder, texts):
-    from teabert.batches import Rows
-
     tokens = TextEncoder.load(folder, 512).tokens(texts)
-    rows = Rows("task", (tokens.ids,), tokens.second_text, torch.zeros(len(texts)).numpy(), tuple(map(str, range(len(texts)))))
-    return packed(rows)
+    return packed(Rows("task", (tokens.ids,), tokens.second_text, np.zeros(len(texts)), tuple(map(str, texts))))
 
 
 @pytest.mark.parametrize("texts", [TEXTS, PAIRS], ids=["texts", "pairs"])

@@ -10,46 +10,11 @@ from safetensors.torch import save_file
 from teabert.encoder import Encoder
 from teabert.pretrained import read_shape, to_published
 
-WORDS = [
-    "the",
-    "a",
-    "film",
-    "meal",
-    "hotel",
-    "book",
-    "was",
-    "is",
-    "very",
-    "not",
-    "good",
-    "bad",
-    "fine",
-    "awful",
-    "great",
-    "dull",
-    "how",
-    "do",
-    "i",
-    "you",
-    "cook",
-    "rice",
-    "fix",
-    "car",
-    "learn",
-    "guitar",
-    "where",
-    "what",
-    "best",
-    "way",
-    "to",
-    "child",
-    "dog",
-    "runs",
-    "sleeps",
-    "in",
-    "park",
-    "house",
-]
+TEXT = (
+    "the a film meal hotel book was is very not good bad fine awful great dull how do i you cook rice fix car learn "
+    "guitar where what best way to child dog runs sleeps in park house"
+)
+WORDS = TEXT.split()
 CONFIG = {
     "model_type": "bert",
     "vocab_size": 5 + len(WORDS),

@@ -62,7 +62,8 @@ def demo(out: Out = None, change: Changes = None, as_json: Json = False, quiet: 
         for task, metric in shown.metrics.items()
     ]
     _table(("task", "metric (dev)", "TF-IDF", "teabert", "points"), scores)
-    _table(("task", "text", "answer"), [(task, text, _in_words(answer)) for task, text, answer in shown.samples])
+    samples = [(each.task, " / ".join(each.texts), _in_words(each.answer), each.label) for each in shown.samples]
+    _table(("task", "first dev row", "answer", "label"), samples)
     typer.echo(f"The rows are synthetic, made by teabert's own grammar. Trained in {shown.seconds:.0f} s.")
     typer.echo(f"Run folder: {shown.run.path}")
     typer.echo(f"Try: teabert predict {shown.run.path} --task sentiment --text 'Not my favourite film.'")

@@ -14,7 +14,7 @@ from teabert.methods import Choice, resolve
 from teabert.metrics import AGGREGATES
 from teabert.optim import OptimSettings, Schedule
 from teabert.sampling import SamplingSettings
-from teabert.settings import Settings, parse
+from teabert.settings import Settings, parse, shown
 from teabert.tasks import Task, make_task
 
 LEARNING_RATES = {"frozen": 1e-3, "finetune": 1e-5}
@@ -60,17 +60,17 @@ class TrainSettings(OptimSettings, Schedule):
 
 def _tasks(given: Any) -> Any:
     """A list of names, or a mapping from name to differences -> a mapping of tasks."""
-    if isinstance(given, Mapping) and all(isinstance(task, Task) for task in given.values()):
-        return given
     if isinstance(given, str):
         given = [given]
-    if isinstance(given, Sequence):
+    if isinstance(given, Sequence) and all(isinstance(name, str) for name in given):
         given = dict.fromkeys(given)
     if not isinstance(given, Mapping) or not given:
         raise ValueError("give the tasks as a list of names, or as a mapping from name to what differs")
+    if all(isinstance(task, Task) for task in given.values()):
+        return given
     for name, facts in given.items():
         if facts is not None and not isinstance(facts, Mapping):
-            raise ValueError(f"'{name}' must hold a mapping of what differs, got {facts!r}")
+            raise ValueError(f"'{name}' must hold a mapping of what differs, got {shown(facts)}")
     return {str(name): make_task(str(name), facts, f"tasks.{name}") for name, facts in given.items()}
 
 
@@ -151,13 +151,17 @@ def builtin_recipes() -> list[Path]:
     return sorted(Path(str(resources.files("teabert") / "recipes")).glob("*.yaml"))
 
 
+NO_YAML = (yaml.YAMLError, ValueError, RecursionError)
+"""What the YAML reader raises; the last two for dates such as 2001-99-99 and for brackets without end."""
+
+
 def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML mapping; anything else is the user's mistake."""
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-    except yaml.YAMLError as error:
+    except NO_YAML as error:
         raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from None
@@ -173,7 +177,7 @@ def apply_change(given: dict[str, Any], change: str) -> None:
         raise UserError(f"--set {change!r} is not of the form key=value, such as --set train.lr=3e-5.")
     try:
         parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except NO_YAML as error:
         raise UserError(f"--set {change!r}: the value is not valid YAML: {' '.join(str(error).split())}") from None
     if isinstance(parsed, str):  # YAML reads 3e-5 as text
         parsed = _number(parsed)

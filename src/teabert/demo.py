@@ -12,19 +12,22 @@ from teabert.config import find_recipe, load_recipe
 from teabert.corpus import write_corpus
 from teabert.evaluation import judge_predictions
 from teabert.hub import cache_folder
-from teabert.predictor import Answer, load
+from teabert.predictor import Answer, Predictor, load
 from teabert.progress import Progress, Quiet
 from teabert.runs import Run
 from teabert.tasks import Task
 from teabert.tasks.reading import Example, read_split
 from teabert.training import train
 
-SAMPLES: dict[str, str | tuple[str, str]] = {
-    "sentiment": "The soup was not bad at all, but the service was dreadful.",
-    "questions": ("How do I get from Lisbon to Porto by train?", "What is the best train from Porto to Lisbon?"),
-    "similarity": ("A child is kicking a ball in the park.", "In the park, a kid plays football."),
-}
-"""Sentences of our own, in none of the corpus's files."""
+
+@dataclass(frozen=True)
+class Sample:
+    """A dev row, what the model answers, and the label it was given."""
+
+    task: str
+    texts: tuple[str, ...]
+    answer: Answer
+    label: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Demo:
     """each task's first metric"""
     baseline: dict[str, float]
     ours: dict[str, float]
-    samples: list[tuple[str, str, Answer]]
+    samples: list[Sample]
+    """the first dev row of each task: not chosen"""
 
 
 def run_demo(out: Path | None = None, changes: Sequence[str] = (), progress: Progress | None = None) -> Demo:
@@ -49,15 +53,19 @@ def run_demo(out: Path | None = None, changes: Sequence[str] = (), progress: Pro
     recipe = load_recipe(find_recipe("demo"), [*changes, f"data={os.path.abspath(data)}"])
     baseline = baseline_scores(recipe.tasks, str(data), progress)
     run = train(recipe, out, progress=progress)
-    predictor = load(run.path)
-    samples = []
-    for task, text in SAMPLES.items():
-        shown = text if isinstance(text, str) else " / ".join(text)
-        samples.append((task, shown, predictor.predict(text, task=task)[0]))
+    samples = [first_row(load(run.path), task) for task in recipe.tasks.values()]
     scores = run.scores()["tasks"]
     metrics = {name: task.all_metrics[0] for name, task in recipe.tasks.items()}
     ours = {name: float(scores[name][metric]) for name, metric in metrics.items()}
     return Demo(run, run.seconds, metrics, baseline, ours, samples)
+
+
+def first_row(predictor: Predictor, task: Task) -> Sample:
+    """The first dev row of a task."""
+    example = predictor.read_split(task, "dev")[0]
+    assert isinstance(example.label, float), "the demo's tasks have one label a row"
+    label = f"{example.label:g}" if task.kind == "score" else task.labels[int(example.label)]
+    return Sample(task.name, example.texts, predictor.answer(task, [example])[0], label)
 
 
 def baseline_scores(tasks: Mapping[str, Task], data: str, progress: Progress) -> dict[str, float]:

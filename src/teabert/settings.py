@@ -1,6 +1,7 @@
 """Strict settings: mappings (YAML, --set) in, frozen checked objects out; errors in words, with the nearest key."""
 
 from collections.abc import Mapping
+from reprlib import Repr
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -30,6 +31,13 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     return "\n".join(f"{where}: {line}" for line in lines)
 
 
+def shown(value: Any) -> str:
+    """What was given, shortened where it is long: YAML's aliases can make it endless"""
+    short = Repr()
+    short.maxlevel, short.maxstring, short.maxother = 3, 100, 100
+    return short.repr(value)
+
+
 def _line(problem: Any, model: type[BaseModel]) -> str:
     place = [str(part) for part in problem["loc"]]
     key = ".".join(place) or "(whole)"
@@ -43,7 +51,7 @@ def _line(problem: Any, model: type[BaseModel]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         return f"{key}: {message}"
-    return f"{key}: {problem['input']!r} does not fit: {message[0].lower()}{message[1:]}."
+    return f"{key}: {shown(problem['input'])} does not fit: {message[0].lower()}{message[1:]}."
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:

@@ -27,7 +27,13 @@ def plain_label(value: object) -> str:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-Label = Annotated[str, BeforeValidator(plain_label)]
+def _stated_label(value: object) -> str:
+    if not isinstance(value, str | int | float):  # true and false are whole numbers to Python
+        raise ValueError(f"a label is a word or a number, not a {type(value).__name__}")
+    return plain_label(value)
+
+
+Label = Annotated[str, BeforeValidator(_stated_label)]
 
 
 def _one_or_more(value: object) -> object:

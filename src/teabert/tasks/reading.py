@@ -49,12 +49,13 @@ def locate(task: Task, split: str, data: str | None) -> Path:
     folders = [Path(folder).expanduser() for folder in (data, os.environ.get("TEABERT_DATA")) if folder]
     tried = [path for folder in folders or [Path()] for path in (folder / relative, folder / Path(relative).name)]
     tried.append(cache_folder() / "data" / relative)  # where fetched data is kept
+    tried = list(dict.fromkeys(tried))
     for path in tried:
         if path.is_file():
             return path
     raise UserError(
         f"Task '{task.name}': there is no file {tried[0]}"
-        + (f" (nor {', '.join(str(path) for path in dict.fromkeys(tried[1:]))})" if len(tried) > 1 else "")
+        + (f" (nor {', '.join(map(str, tried[1:]))})" if len(tried) > 1 else "")
         + ". Set TEABERT_DATA, or data: in the recipe, to the folder that holds it"
         + (f", or fetch it with: teabert data get {task.name}." if task.source.startswith("hub:") else ".")
     )

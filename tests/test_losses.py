@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from teabert.losses import LOSSES, label_weights, negative_pearson
+from teabert.tasks.kinds import KINDS, sigmoid, softmax
+
+NUMBERS = st.floats(-15, 15).map(lambda value: round(value, 3))
+
+
+def logits(outputs):
+    return st.integers(1, 12).flatmap(lambda n: arrays(np.float64, (n, outputs), elements=NUMBERS))
+
+
+def loss(name, outputs, labels):
+    """In float64, one number per example"""
+    found = LOSSES[name].function(torch.tensor(outputs), torch.tensor(labels, dtype=torch.float32).double())
+    assert found.shape == (len(outputs),)
+    return found.numpy()
+
+
+@given(st.integers(2, 6).flatmap(logits), st.randoms(use_true_random=False))
+def test_cross_entropy_equals_its_formula(outputs, random):
+    labels = [random.randrange(outputs.shape[1]) for _ in outputs]
+    right = softmax(outputs)[np.arange(len(outputs)), labels]
+    assert loss("cross_entropy", outputs, labels) == pytest.approx(-np.log(right), rel=1e-9, abs=1e-12)
+
+
+@given(st.integers(2, 6).flatmap(logits), st.randoms(use_true_random=False))
+def test_cross_entropy_twice_takes_the_softmax_of_the_softmax(outputs, random):
+    labels = [random.randrange(outputs.shape[1]) for _ in outputs]
+    right = softmax(softmax(outputs))[np.arange(len(outputs)), labels]
+    found = loss("cross_entropy_twice", outputs, labels)
+    assert found == pytest.approx(-np.log(right), rel=1e-9)
+    count = outputs.shape[1]
+    floor = np.log(np.exp(1) + count - 1) - 1  # even a certain and right answer costs this much
+    assert (found >= floor - 1e-12).all()
+
+
+@given(st.integers(1, 5).flatmap(logits), st.randoms(use_true_random=False))
+def test_binary_cross_entropy_equals_its_formula_averaged_over_labels(outputs, random):
+    labels = np.array([[float(random.random() < 0.5) for _ in row] for row in outputs])
+    p = sigmoid(outputs)
+    expected = -(labels * np.log(p) + (1 - labels) * np.log1p(-p)).mean(axis=1)
+    given = labels[:, 0] if outputs.shape[1] == 1 else labels
+    assert loss("binary_cross_entropy", outputs, given) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(logits(1))
+def test_squared_error_equals_its_formula(outputs):
+    labels = np.linspace(0, 5, len(outputs)).astype(np.float32)
+    assert loss("squared_error", outputs, labels) == pytest.approx((outputs[:, 0] - labels) ** 2, rel=1e-9, abs=1e-12)
+
+
+def test_squared_error_does_not_broadcast_over_the_batch():
+    found = loss("squared_error", np.array([[1.0], [2.0], [4.0]]), [1.0, 2.0, 3.0])
+    assert found.tolist() == [0, 0, 1]
+
+
+scores = st.integers(2, 12).flatmap(
+    lambda n: st.tuples(*[arrays(np.float64, n, elements=st.floats(-5, 5).map(lambda value: round(value, 2)))] * 2)
+)
+
+
+def by_corrcoef(outputs, labels):
+    return -torch.corrcoef(torch.stack([outputs[:, 0], labels]))[0, 1]
+
+
+@given(scores.filter(lambda pair: np.ptp(pair[0]) > 0.1 and np.ptp(pair[1]) > 0.1))
+def test_negative_pearson_and_its_gradient_equal_those_of_corrcoef(pair):
+    labels = torch.tensor(pair[1])
+    results = []
+    for function in (lambda x, y: negative_pearson(x, y).mean(), by_corrcoef):
+        outputs = torch.tensor(pair[0][:, None], requires_grad=True)
+        value = function(outputs, labels)
+        value.backward()
+        results.append((value.item(), outputs.grad))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-9)
+    assert (results[0][1] - results[1][1]).abs().max() <= 1e-9
+
+
+@given(scores)
+def test_negative_pearson_is_the_same_for_each_example(pair):
+    found = loss("negative_pearson", pair[0][:, None], pair[1])
+    assert np.ptp(found) == 0
+    assert -1 - 1e-6 <= found[0] <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("outputs", [[2.0], [2.0, 2.0, 2.0], [0.0, 0.0]])
+def test_negative_pearson_of_constant_predictions_is_zero_with_a_finite_gradient(outputs):
+    x = torch.tensor(outputs)[:, None].requires_grad_()
+    found = negative_pearson(x, torch.arange(len(outputs)).float())
+    assert found.tolist() == [0.0] * len(outputs)
+    found.mean().backward()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("outputs", [[2.0], [1.0, 2.0, 3.0]])
+def test_negative_pearson_without_two_different_labels_teaches_nothing(outputs):
+    x = torch.tensor(outputs)[:, None].requires_grad_()
+    found = negative_pearson(x, torch.full((len(outputs),), 3.0))
+    assert found.tolist() == [0.0] * len(outputs)
+    found.mean().backward()
+    assert not x.grad.any()
+
+
+def test_without_weights_every_example_counts_one():
+    assert label_weights(torch.tensor([0.0, 3.0]), None).tolist() == [1, 1]
+    assert label_weights(torch.zeros(3, 2), None).tolist() == [1, 1, 1]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1), st.lists(st.floats(0.125, 9, width=32), min_size=4, max_size=4))
+def test_an_example_weighs_what_its_class_weighs(labels, weights):
+    found = label_weights(torch.tensor(labels, dtype=torch.float32), torch.tensor(weights))
+    assert found.tolist() == [weights[label] for label in labels]
+
+
+@given(arrays(np.float32, st.tuples(st.integers(1, 6), st.just(3)), elements=st.sampled_from([0.0, 1.0])))
+def test_several_labels_weigh_their_mean_where_absent_ones_count_one(labels):
+    weights = np.array([0.5, 2.0, 8.0])
+    expected = np.where(labels == 1, weights, 1).mean(axis=1)
+    assert label_weights(torch.tensor(labels), torch.tensor(weights)).numpy() == pytest.approx(expected)
+
+
+def test_every_kind_has_a_usual_loss_that_fits_it():
+    assert {name for name, kind in KINDS.items() if name in LOSSES[kind.loss].kinds} == set(KINDS)
+
+
+@given(st.integers(2, 5).flatmap(logits))
+def test_what_a_kind_makes_of_outputs_fits_its_loss(outputs):
+    assert KINDS["classes"].probabilities(outputs).sum(1) == pytest.approx(np.ones(len(outputs)))
+    assert (KINDS["classes"].decide(outputs) == outputs.argmax(1)).all()
+    likely = KINDS["multilabel"].probabilities(outputs)
+    assert ((likely > 0.5) == (KINDS["multilabel"].decide(outputs) == 1)).all()
+    assert (KINDS["binary"].decide(outputs[:, :1]) == (outputs[:, 0] > 0)).all()
+    assert (KINDS["score"].decide(outputs[:, :1]) == outputs[:, 0]).all()

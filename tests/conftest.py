@@ -18,7 +18,6 @@ from teabert.batches import Batch, Rows, collate
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
 from teabert.injections import Injection
-from teabert.injections.base import Injection as Plain
 from teabert.model import Model, build_head
 from teabert.tasks import Task, make_task
 from teabert.text import TextEncoder
@@ -27,59 +26,10 @@ torch.set_num_threads(1)
 settings.register_profile("teabert", deadline=None)  # the first example of a test pays for imports
 settings.load_profile("teabert")
 
-ROOT = Path(__file__).parents[1]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-WORDS = (
-    *SPECIAL,
-    *[
-        "the",
-        "a",
-        "film",
-        "was",
-        "good",
-        "bad",
-        "very",
-        "not",
-        "dull",
-        "nice",
-        "plot",
-        "i",
-        "it",
-        "is",
-        "how",
-        "can",
-        "do",
-        "you",
-        "learn",
-        "why",
-        "cook",
-        "rice",
-    ],
-    *[
-        "##s",
-        "##ly",
-        "##er",
-        "##ing",
-        "##n",
-        ".",
-        ",",
-        "?",
-        "'",
-        "!",
-        "-",
-        "1",
-        "2",
-        "e",
-        "x",
-        "y",
-        "z",
-        "##a",
-        "##b",
-        "##e",
-        "##t",
-        "中",
-    ],
-)
+COMMON = "the a film was good bad very not dull nice plot i it is how can do you learn why cook rice"
+PIECES = "##s ##ly ##er ##ing ##n . , ? ' ! - 1 2 e x y z ##a ##b ##e ##t 中"
+WORDS = (*SPECIAL, *COMMON.split(), *PIECES.split())
 FAMILIES = ("bert", "distilbert", "roberta", "mpnet")
 LONGEST = 40
 """Tokens that the tiny encoders take."""
@@ -177,7 +127,7 @@ def packed(rows: Rows) -> Batch:
 
 def plain(shape: EncoderShape | None = None) -> Injection:
     """The injection that changes nothing"""
-    return Plain(Plain.Config(), shape or tiny_shape(), ["task"])
+    return Injection(Injection.Config(), shape or tiny_shape(), ["task"])
 
 
 TASKS = {
@@ -214,7 +164,7 @@ def tiny_model(seed: int = 0) -> Model:
     tasks = tiny_tasks()
     base = Encoder(tiny_shape())
     heads = {name: build_head(task, base) for name, task in tasks.items()}
-    model = Model(base, Plain(Plain.Config(), base.shape, tuple(tasks)), heads)
+    model = Model(base, Injection(Injection.Config(), base.shape, tuple(tasks)), heads)
     spread(model, seed)
     return model.eval()
 
@@ -235,20 +185,16 @@ def padded(batch: Batch, padding: int) -> dict[str, Tensor]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the real MiniLM, fetched once"""
-    with pytest.MonkeyPatch.context() as patch:
-        if "TEABERT_CACHE" not in os.environ:
-            patch.setenv("TEABERT_CACHE", str(ROOT / ".cache" / "teabert"))
-        try:
-            return hub.encoder_folder("minilm", progress=False)
-        except UserError as error:
-            pytest.skip(f"the real MiniLM cannot be had here: {error}")
+    try:
+        return hub.encoder_folder("minilm", progress=False)
+    except UserError as error:
+        pytest.skip(f"the real MiniLM cannot be had here: {error}")
 
 
 @pytest.fixture(scope="session")
 def mpnet() -> Path:
     """The folder of the real MPNet, where it is in the cache: it is too big to fetch for a test"""
-    cache_folder = hub.cache_folder() if "TEABERT_CACHE" in os.environ else ROOT / ".cache" / "teabert"
-    folder = cache_folder / "encoders" / "mpnet"
+    folder = hub.cache_folder() / "encoders" / "mpnet"
     if not (folder / "model.safetensors").is_file():
         pytest.skip("the real MPNet is not in the cache; fetch it with: teabert encoders get mpnet")
     return folder

@@ -101,6 +101,15 @@ def test_gradients_of_all_parameters_equal_transformers(family, precision, toler
         assert (mine[name] - gradient).abs().max() <= allowed, name
 
 
+def test_the_padding_token_learns_nothing_even_where_a_text_names_it(encoder):
+    batch = batch_of([5], 0, joined=False)
+    batch.ids[2] = encoder.shape.padding_id
+    encoder(batch, plain()).square().sum().backward()
+    gradient = encoder.embeddings.word.weight.grad
+    assert not gradient[encoder.shape.padding_id].any()
+    assert gradient[batch.ids[0]].any()
+
+
 def test_distances_fall_into_the_same_buckets_as_in_mpnet():
     from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 

@@ -129,7 +129,8 @@ def test_cosine_is_its_formula_and_stays_in_the_range(lengths, seed, low, size):
 @pytest.mark.parametrize("name", ["concatenated", "difference", "dot", "cosine"])
 def test_every_answer_that_compares_is_marked_as_such(name):
     assert ANSWERS[name].apart
-    assert ANSWERS[name].single_output == (name in ("dot", "cosine"))
+    kinds = {"dot": ("binary", "score"), "cosine": ("score",)}
+    assert ANSWERS[name].kinds == kinds.get(name, ("classes", "binary", "multilabel", "score"))
     assert not ANSWERS["linear"].apart
 
 

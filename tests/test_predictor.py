@@ -74,7 +74,7 @@ def test_training_and_prediction_build_identical_batches(run, predictor):
     recipe = predictor.run.recipe
     for name, task in recipe.tasks.items():
         examples = read_split(task, "dev", recipe.data).examples
-        from_file = outputs(predictor.model, predictor.source({name: examples}), "fp32")[name]
+        from_file = outputs(predictor.model, predictor.source({name: examples}, Quiet()), "fp32")[name]
         texts = [example.texts if len(example.texts) == 2 else example.texts[0] for example in examples]
         answers = predictor.predict(texts, task=name)
         decided = task.meaning.probabilities(from_file.astype(np.float64))
@@ -87,7 +87,9 @@ def test_training_and_prediction_build_identical_batches(run, predictor):
 
 def test_saved_and_loaded_model_gives_the_same_outputs(run, predictor):
     other = load(run)
-    batch = predictor.source({"mood": predictor.read_split(predictor.task("mood"), "dev")}).batch([(0, 0), (0, 5)])
+    batch = predictor.source({"mood": predictor.read_split(predictor.task("mood"), "dev", Quiet())}, Quiet()).batch(
+        [(0, 0), (0, 5)]
+    )
     with torch.inference_mode():
         assert torch.equal(predictor.model(batch)["mood"], other.model(batch)["mood"])
 

@@ -96,7 +96,7 @@ def test_sequences_follow_from_texts_and_pair():
         (
             PAIR,
             {"pair": "apart", "kind": "classes", "labels": ["a", "b", "c"], "head": {"answer": "dot"}},
-            "'dot' gives one number, kind 'classes' needs 3",
+            "'dot' fits kind binary and score, not 'classes'",
         ),
         (OWN, {"head": {"answer": {"method": "linear", "squash": True}}}, "squash is for scores"),
         (OWN, {"head": {"answer": "lineal"}}, "Unknown answer 'lineal'. Did you mean 'linear'? Known: concatenated,"),
@@ -112,6 +112,8 @@ def test_sequences_follow_from_texts_and_pair():
         (OWN, {"loss": "squared_error"}, "loss 'squared_error' does not fit kind 'binary'; binary_cross_entropy do"),
         (SCORE, {"loss": "cross_entropy"}, "'cross_entropy' does not fit kind 'score'; squared_error, negative_pearson do"),
         (OWN, {"labels": []}, "a binary task needs labels: two or more different ones, got []"),
+        (OWN, {"labels": [None, "yes"]}, "labels.0: a label is a word or a number, not a NoneType"),
+        (OWN, {"labels": [["no"], "yes"]}, "labels.0: a label is a word or a number, not a list"),
         (OWN, {"labels": ["1", 1.0]}, "two or more different ones, got ['1', '1']"),
         (OWN, {"labels": ["a", "b", "c"]}, "a binary task has two labels, the negative one first; got ['a', 'b', 'c']"),
         (OWN, {"class_weights": [1, 2, 3]}, "class_weights: 3 weights for 2 labels"),

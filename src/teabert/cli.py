@@ -83,7 +83,11 @@ def train(
     """Train a recipe into a run folder."""
     from teabert import config, training
 
-    run = training.train(config.load_recipe(recipe, change or []), out, resume, _progress(quiet))
+    try:
+        run = training.train(config.load_recipe(recipe, change or []), out, resume, _progress(quiet))
+    except KeyboardInterrupt:
+        typer.echo("teabert: interrupted; what was saved is intact, go on with --resume", err=True)
+        raise typer.Exit(130) from None
     _scores(run.scores() | {"run": str(run.path)}, as_json)
     if not as_json:
         typer.echo(f"Run folder: {run.path}")
@@ -275,6 +279,7 @@ def main() -> None:
             raise
         typer.echo(f"teabert: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("teabert: interrupted; what was saved is intact, go on with --resume", err=True)
-        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

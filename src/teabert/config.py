@@ -68,9 +68,12 @@ def _tasks(given: Any) -> Any:
         raise ValueError("give the tasks as a list of names, or as a mapping from name to what differs")
     if all(isinstance(task, Task) for task in given.values()):
         return given
+    given = {name: facts for name, facts in given.items() if facts is not False}  # --set tasks.NAME=false
+    if not given:
+        raise ValueError("every task is left out; keep at least one")
     for name, facts in given.items():
         if facts is not None and not isinstance(facts, Mapping):
-            raise ValueError(f"'{name}' must hold a mapping of what differs, got {shown(facts)}")
+            raise ValueError(f"'{name}' must hold a mapping of what differs, or false to leave it out; got {shown(facts)}")
     return {str(name): make_task(str(name), facts, f"tasks.{name}") for name, facts in given.items()}
 
 

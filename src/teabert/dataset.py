@@ -1,6 +1,6 @@
 """The rows a run trains and selects on: files read, subsets chosen by seed, texts tokenised."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,12 @@ def read_examples(recipe: Recipe) -> Examples:
     notes: list[str] = []
     for name, task in recipe.tasks.items():
         table = read_split(task, "train", recipe.data)
-        notes += _skipped(name, table)
+        notes += skipped_notes(name, table)
         order = generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
         held = 0
         if recipe.train.select == "dev":
             dev = _dev(task, recipe)
-            notes += _skipped(name, dev)
+            notes += skipped_notes(name, dev)
             select[name] = dev.examples
         else:
             held = max(2, round(len(order) * recipe.train.select))
@@ -74,7 +74,8 @@ def _take(task: Task, available: int) -> int:
     return count
 
 
-def _skipped(name: str, table: Table) -> list[str]:
+def skipped_notes(name: str, table: Table) -> list[str]:
+    """What to say of the rows of a file that were skipped; nothing where none were."""
     if not table.skipped:
         return []
     more = f" and {len(table.skipped) - 1} more" if len(table.skipped) > 1 else ""
@@ -82,7 +83,7 @@ def _skipped(name: str, table: Table) -> list[str]:
 
 
 def tokenise(
-    text: TextEncoder, tasks: Mapping[str, Task], examples: Mapping[str, list[Example]]
+    text: TextEncoder, tasks: Mapping[str, Task], examples: Mapping[str, Sequence[Example]]
 ) -> tuple[dict[str, Rows], list[str]]:
     """Token ids of all examples, and a note where texts were too long."""
     rows: dict[str, Rows] = {}

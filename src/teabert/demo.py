@@ -53,7 +53,8 @@ def run_demo(out: Path | None = None, changes: Sequence[str] = (), progress: Pro
     recipe = load_recipe(find_recipe("demo"), [*changes, f"data={os.path.abspath(data)}"])
     baseline = baseline_scores(recipe.tasks, str(data), progress)
     run = train(recipe, out, progress=progress)
-    samples = [first_row(load(run.path), task) for task in recipe.tasks.values()]
+    predictor = load(run.path)
+    samples = [first_row(predictor, task) for task in recipe.tasks.values()]
     scores = run.scores()["tasks"]
     metrics = {name: task.all_metrics[0] for name, task in recipe.tasks.items()}
     ours = {name: float(scores[name][metric]) for name, metric in metrics.items()}
@@ -62,7 +63,7 @@ def run_demo(out: Path | None = None, changes: Sequence[str] = (), progress: Pro
 
 def first_row(predictor: Predictor, task: Task) -> Sample:
     """The first dev row of a task."""
-    example = predictor.read_split(task, "dev")[0]
+    example = predictor.read_split(task, "dev", Quiet())[0]
     assert isinstance(example.label, float), "the demo's tasks have one label a row"
     label = f"{example.label:g}" if task.kind == "score" else task.labels[int(example.label)]
     return Sample(task.name, example.texts, predictor.answer(task, [example])[0], label)

@@ -34,15 +34,15 @@ def answer(run: Path, task: str | None, given: Given, form: str, progress: Progr
     chosen = predictor.task(task)
     if form == "cs224n" and not chosen.course_column:
         raise UserError(f"Task '{chosen.name}' is none of the course's; use --format jsonl or csv.")
-    found = predictor.answer(chosen, _examples(predictor, chosen, given), progress)
+    found = predictor.answer(chosen, _examples(predictor, chosen, given, progress), progress)
     return {"jsonl": _jsonl, "csv": _csv, "cs224n": lambda answers: course_lines(chosen, answers)}[form](found)
 
 
-def _examples(predictor: Predictor, task: Task, given: Given) -> list[Example]:
+def _examples(predictor: Predictor, task: Task, given: Given, progress: Progress) -> list[Example]:
     if given.split:
-        return predictor.read_split(task, given.split)
+        return predictor.read_split(task, given.split, progress)
     if given.source and given.source != "-":
-        return predictor.read(task, Path(given.source))
+        return predictor.read(task, Path(given.source), progress)
     lines = given.text if given.text else sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
     if given.text and len(task.texts) == 2:
         if len(lines) != 2:

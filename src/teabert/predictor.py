@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from teabert.dataset import skipped_notes, tokenise
 from teabert.device import pick_device, pick_precision
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError, unknown
 from teabert.evaluation import Scores, evaluate, outputs
 from teabert.model import Model, assemble
-from teabert.progress import Progress
+from teabert.progress import Progress, Quiet
 from teabert.runs import Run, shape_file
 from teabert.source import Source
 from teabert.tasks import Task
-from teabert.tasks.reading import Example, make_example, read_file, read_split
+from teabert.tasks.reading import Example, Table, make_example, read_file, read_split
 from teabert.text import TextEncoder
 
 Text = str | Sequence[str]
@@ -72,33 +73,36 @@ class Predictor:
         """Answers for checked examples, in their order."""
         if not examples:
             return []
-        source = self.source({task.name: examples})
-        with (progress or Progress()).bar(f"answering {task.name}", len(examples)) as advance:
+        progress = progress or Quiet()
+        source = self.source({task.name: examples}, progress)
+        with progress.bar(f"answering {task.name}", len(examples)) as advance:
             found = outputs(self.model, source, self.precision, advance)[task.name]
         return [_answer(task, row, example.name) for row, example in zip(found, examples, strict=True)]
 
     def evaluate(self, split: str = "dev", progress: Progress | None = None) -> Scores:
         """The scores of all tasks on one split of their files."""
-        recipe = self.run.recipe
-        examples = {name: read_split(task, split, recipe.data).examples for name, task in self.tasks.items()}
+        progress = progress or Quiet()
+        examples = {name: self.read_split(task, split, progress) for name, task in self.tasks.items()}
         for name, mine in examples.items():
             if any(np.isnan(example.label).any() for example in mine):
                 raise UserError(f"The {split} rows of '{name}' have no labels, so they cannot be judged. Try --split dev.")
-        with (progress or Progress()).bar("judging", sum(len(mine) for mine in examples.values())) as advance:
-            return evaluate(self.model, self.tasks, self.source(examples), self.precision, advance)
+        source = self.source(examples, progress)
+        with progress.bar("judging", sum(len(mine) for mine in examples.values())) as advance:
+            return evaluate(self.model, self.tasks, source, self.precision, advance)
 
-    def source(self, examples: Mapping[str, Sequence[Example]]) -> Source:
-        """Tokenised rows; a task that is not asked keeps its place in the numbering"""
-        rows = {name: self.text.rows(self.tasks[name], mine)[0] for name, mine in examples.items()}
+    def source(self, examples: Mapping[str, Sequence[Example]], progress: Progress) -> Source:
+        """Tokenised rows, and a note where texts were too long; tasks that are not asked keep their numbers."""
+        rows, notes = tokenise(self.text, self.tasks, examples)
+        progress.notes(notes)
         return Source(rows, self.model.tasks)
 
-    def read(self, task: Task, path: Path) -> list[Example]:
-        """The examples of a file with the task's columns; labels are not needed."""
-        return read_file(task, path, labelled=False).examples
+    def read(self, task: Task, path: Path, progress: Progress) -> list[Example]:
+        """The usable examples of a file with the task's columns; labels are not needed."""
+        return _usable(task, read_file(task, path, labelled=False), progress)
 
-    def read_split(self, task: Task, split: str) -> list[Example]:
-        """The examples of one of the task's own splits."""
-        return read_split(task, split, self.run.recipe.data).examples
+    def read_split(self, task: Task, split: str, progress: Progress) -> list[Example]:
+        """The usable examples of one of the task's own splits."""
+        return _usable(task, read_split(task, split, self.run.recipe.data), progress)
 
 
 def load(run: str | Path, device: str | None = None, precision: str | None = None) -> Predictor:
@@ -116,8 +120,13 @@ def load(run: str | Path, device: str | None = None, precision: str | None = Non
         raise UserError(f"{opened.path}: the saved weights do not fit the recipe. Missing: {missing}; unknown: {extra}.")
     place = pick_device(device)
     model.to(place).eval().requires_grad_(False)
-    text = TextEncoder.load(opened.path, shape.longest)
+    text = TextEncoder.load(opened.path, shape.longest, shape.vocabulary)
     return Predictor(model, text, recipe.tasks, pick_precision(precision or recipe.train.precision, place), opened)
+
+
+def _usable(task: Task, table: Table, progress: Progress) -> list[Example]:
+    progress.notes(skipped_notes(task.name, table))
+    return table.examples
 
 
 def _example(task: Task, text: Any, number: int) -> Example:

@@ -1,6 +1,6 @@
 """What a long run tells its user: nothing, or live bars and a line per epoch on standard error."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,11 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Something the user should know."""
+
+    def notes(self, texts: Iterable[str]) -> None:
+        """Several of them."""
+        for text in texts:
+            self.note(text)
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Advance]:

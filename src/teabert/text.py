@@ -38,9 +38,16 @@ class TextEncoder:
         self.longest = longest
 
     @classmethod
-    def load(cls, folder: Path, longest: int) -> "TextEncoder":
+    def load(cls, folder: Path, longest: int, vocabulary: int | None = None) -> "TextEncoder":
         """From tokenizer.json, or from vocab.txt (BERT), or from vocab.json and merges.txt (RoBERTa)."""
-        return cls(load_tokenizer(folder), longest)
+        tokenizer = load_tokenizer(folder)
+        highest = max(tokenizer.get_vocab().values(), default=0)
+        if vocabulary is not None and highest >= vocabulary:
+            raise UserError(
+                f"{folder}: its tokenizer gives ids up to {highest}, its encoder knows {vocabulary} words. They do not"
+                " belong together: take both from the same model."
+            )
+        return cls(tokenizer, longest)
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json."""

@@ -74,16 +74,16 @@ class Trainer:
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(recipe.train.deterministic and self.device.type == "cuda", warn_only=True)
         self.model, missing = build(recipe, encoder)
-        text = TextEncoder.load(encoder, self.model.encoder.shape.longest)
+        shape = self.model.encoder.shape
+        text = TextEncoder.load(encoder, shape.longest, shape.vocabulary)
         text.save(run.path)
-        save_shape(run, self.model.encoder.shape)
+        save_shape(run, shape)
         train_rows, cut = tokenise(text, self.tasks, examples.train)
         select_rows, _ = tokenise(text, self.tasks, examples.select)
         notes = [*examples.notes, *cut]
         if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
             notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
-        for note in notes:
-            progress.note(note)
+        progress.notes(notes)
         self.weights = {name: balanced(task, train_rows[name]) for name, task in self.tasks.items()}
         self.freeze()
         self.model.to(self.device)

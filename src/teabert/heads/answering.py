@@ -14,8 +14,8 @@ class Answer(nn.Module):
 
     apart = False
     """It needs the two texts of a pair encoded apart."""
-    single_output = False
-    """It gives one number, so that it fits binary and score tasks only."""
+    kinds: tuple[str, ...] = ("classes", "binary", "multilabel", "score")
+    """The kinds of task it fits."""
 
     class Config(Settings):
         """No options."""
@@ -74,7 +74,7 @@ class Dot(Answer):
     """Dot product of one shared projection of both vectors (Task-specific attention)."""
 
     apart = True
-    single_output = True
+    kinds = ("binary", "score")  # it gives one number
 
     class Config(Settings):
         """Options of dot."""
@@ -96,7 +96,7 @@ class Cosine(Answer):
     """ReLU of the cosine, stretched over the task's range: 5 ReLU(cos) for STS (TEA-BERT)."""
 
     apart = True
-    single_output = True
+    kinds = ("score",)  # never below zero, so as a yes or no it would hardly ever say no
 
     def __init__(self, config: Settings, width: int, outputs: int, span: tuple[float, float]) -> None:
         super().__init__(config, width, outputs, span)

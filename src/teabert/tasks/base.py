@@ -156,8 +156,8 @@ class Task(Settings):
         if self.sequences == 2 and not answer.apart:
             fitting = ", ".join(name for name, known in ANSWERS.items() if known.apart)
             raise ValueError(f"head.answer: pair: apart gives two vectors, '{self.head.answer}' reads one; use {fitting}")
-        if answer.single_output and self.outputs != 1:
-            raise ValueError(f"head.answer: '{self.head.answer}' gives one number, kind '{self.kind}' needs {self.outputs}")
+        if self.kind not in answer.kinds:
+            raise ValueError(f"head.answer: '{self.head.answer}' fits kind {' and '.join(answer.kinds)}, not '{self.kind}'")
         if getattr(options, "squash", False) and self.kind != "score":
             raise ValueError(f"head.answer: squash is for scores; the loss of kind '{self.kind}' wants plain outputs")
 

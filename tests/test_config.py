@@ -141,7 +141,7 @@ def test_an_unknown_key_in_a_change_is_answered_with_the_nearest(file):
         ({"tasks": {}}, "tasks: give the tasks as a list of names, or as a mapping from name to what differs"),
         ({"tasks": 3}, "tasks: give the tasks as a list of names, or as a mapping from name to what differs"),
         ({"tasks": None}, "tasks: give the tasks as a list of names, or as a mapping from name to what differs"),
-        ({"tasks": {"sst": 3}}, "tasks: 'sst' must hold a mapping of what differs, got 3"),
+        ({"tasks": {"sst": 3}}, "tasks: 'sst' must hold a mapping of what differs, or false to leave it out; got 3"),
         ({"tasks": {"sst": {"taek": 3}}}, "tasks.sst: unknown key 'taek'. Did you mean 'take'?"),
         ({"tasks": ["sstt"]}, "Unknown task 'sstt'. Did you mean 'sst'? Known: "),
         ({"tasks": [["sst"]]}, "tasks: give the tasks as a list of names"),

@@ -165,5 +165,5 @@ def test_a_task_name_is_a_plain_word(name):
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_every_answer_fits_some_task(answer, encoder):
     apart = ANSWERS[answer].apart
-    task = own(PAIR, pair="apart" if apart else "together", head={"answer": answer})
+    task = own(SCORE, texts=["one", "two"], pair="apart" if apart else "together", head={"answer": answer})
     assert type(build_head(task, encoder).answer) is ANSWERS[answer]

@@ -24,10 +24,10 @@ class Heard(Progress):
     """Keeps what the user would read."""
 
     def __init__(self):
-        self.notes = []
+        self.heard = []
 
     def note(self, text):
-        self.notes.append(text)
+        self.heard.append(text)
 
 
 def begin(world, out, progress=None, **train):
@@ -205,7 +205,7 @@ def test_collapse_is_said_in_words_and_can_stop_the_run(world, tmp_path):
     with torch.no_grad():
         trainer.model.heads["mood"].answer.linear.bias[3] = 100.0
     trainer.run_all()
-    assert any(note.startswith("mood: every row got the same prediction") for note in heard.notes)
+    assert any(note.startswith("mood: every row got the same prediction") for note in heard.heard)
     stopped = begin(world, tmp_path / "b", lr=1e-9, on_collapse="stop")
     with torch.no_grad():
         stopped.model.heads["mood"].answer.linear.bias[3] = 100.0
@@ -234,7 +234,7 @@ def test_long_texts_are_cut_and_counted(world, tmp_path):
     heard = Heard()
     given = tiny.recipe(world) | {"data": str(long)}
     Trainer.begin(parse_recipe(given), tmp_path / "run", heard)
-    assert "mood: 1 of 25 examples were cut to 48 tokens" in heard.notes
+    assert "mood: 1 of 25 examples were cut to 48 tokens" in heard.heard
 
 
 def test_skipped_rows_are_counted_and_said(world, tmp_path):
@@ -245,8 +245,8 @@ def test_skipped_rows_are_counted_and_said(world, tmp_path):
     given["tasks"]["mood"]["on_bad_row"] = "skip"
     heard = Heard()
     Trainer.begin(parse_recipe(given), tmp_path / "run", heard)
-    assert len(heard.notes) == 1
-    assert heard.notes[0].startswith("mood: 1 rows skipped (mood-train.tsv line 26: label 'seven' is not one of 0, 1")
+    assert len(heard.heard) == 1
+    assert heard.heard[0].startswith("mood: 1 rows skipped (mood-train.tsv line 26: label 'seven' is not one of 0, 1")
 
 
 def test_bf16_keeps_fp32_master_weights_and_stays_close(world, tmp_path):

@@ -61,17 +61,13 @@ class Live(Progress):
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         )
-        with progress.Progress(*columns, console=self.console, transient=True) as bars:
+        with progress.Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bars:
             bar = bars.add_task(title, total=total, completed=done)
             yield lambda count: bars.advance(bar, count)
 
     def epoch(self, number: int, scores: "Scores", best: bool) -> None:
         """An epoch has ended with these scores."""
-        values = "  ".join(
-            f"{task} {metric} {value:.3f}"
-            for task, metrics in scores.tasks.items()
-            for metric, value in list(metrics.items())[:1]
-        )
-        self.console.print(
-            f"epoch {number:<3} {values}  [bold]mean {scores.overall['mean']:.3f}[/]{'  best' if best else ''}"
-        )
+        first = {task: next(iter(metrics.items())) for task, metrics in scores.tasks.items()}
+        values = "  ".join(f"{task} {metric} {value:.3f}" for task, (metric, value) in first.items())
+        mean = f"[bold]mean {scores.overall['mean']:.3f}[/]{'  best' if best else ''}"
+        self.console.print(f"epoch {number:<3} {values}  {mean}", soft_wrap=True)

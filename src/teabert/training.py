@@ -87,7 +87,9 @@ class Trainer:
         self.weights = {name: balanced(task, train_rows[name]) for name, task in self.tasks.items()}
         self.freeze()
         self.model.to(self.device)
+        begun = time.perf_counter()
         self.source, self.select = self.encode_once(Source(train_rows), Source(select_rows))
+        self.place = Place(seconds=time.perf_counter() - begun)
         self.optimizer = build_optimizer(self.model.named_parameters(), recipe.train, recipe.lr)
         self.sampler = Sampler(
             {name: len(rows) for name, rows in train_rows.items()},
@@ -99,7 +101,6 @@ class Trainer:
         batches = [len(self.sampler.epoch(epoch)) for epoch in range(recipe.train.epochs)]
         self.steps = sum(-(-count // recipe.train.accumulate) for count in batches)
         torch.manual_seed(recipe.train.seed)
-        self.place = Place()
 
     @classmethod
     def begin(cls, recipe: Recipe, folder: Path, progress: Progress) -> "Trainer":

@@ -29,7 +29,8 @@ def main() -> None:
         "# Frozen SST, mean pooling, ten epochs",
         "",
         f"`python benchmarks/frozen_sst.py`. {facts['processor']}, {facts['threads']} threads, torch {facts['torch']},"
-        f" teabert {facts['teabert']} at {facts['commit']}. Encoder all-MiniLM-L6-v2, seed 11711, best epoch chosen on dev.",
+        f" teabert {facts['teabert']} at {facts['commit']}."
+        " Encoder all-MiniLM-L6-v2, seed 11711, best epoch chosen on dev.",
         "",
         "| precision | wall | dev accuracy | best epoch |",
         "|---|---|---|---|",

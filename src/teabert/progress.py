@@ -61,7 +61,8 @@ class Live(Progress):
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         )
-        with progress.Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bars:
+        quiet = not self.console.is_terminal
+        with progress.Progress(*columns, console=self.console, transient=True, disable=quiet) as bars:
             bar = bars.add_task(title, total=total, completed=done)
             yield lambda count: bars.advance(bar, count)
 

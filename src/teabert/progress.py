@@ -48,7 +48,9 @@ class Live(Progress):
 
     def note(self, text: str) -> None:
         """Something the user should know."""
-        self.console.print(f"[yellow]note[/] {text}")
+        from rich.text import Text
+
+        self.console.print(Text.assemble(("note ", "yellow"), text), soft_wrap=True)  # text as it is: it may quote brackets
 
     @contextmanager
     def bar(self, title: str, total: int, done: int = 0) -> Iterator[Advance]:

@@ -142,8 +142,12 @@ class Trainer:
 
     def freeze(self) -> None:
         """In frozen mode only heads and injection learn."""
-        if self.recipe.train.mode == "frozen":
-            self.model.encoder.requires_grad_(False)
+        if self.recipe.train.mode == "finetune":
+            return
+        self.model.encoder.requires_grad_(False)
+        still = [name for name in self.tasks if not any(True for _ in self.model.head(name).parameters())]
+        if still and not any(True for _ in self.model.injection.parameters()):
+            self.progress.note(f"nothing is learned for {', '.join(still)}: frozen encoder, and a head without weights")
 
     def encode_once(self, source: Source, select: Source) -> tuple[Source, Source]:
         """A frozen encoder without injection reads every text once, and the heads learn from what it answered."""
@@ -205,7 +209,9 @@ class Trainer:
             batch = self.source.batch(pairs).to(self.device)
             with autocast(self.precision, self.device):
                 outputs = self.model(batch)
-            (self.losses(outputs, batch) / examples).backward()
+            loss = self.losses(outputs, batch) / examples
+            if loss.requires_grad:  # not so for a lone task whose head has nothing to learn, with the encoder frozen
+                loss.backward()
         if self.recipe.train.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
         schedule = self.recipe.train

@@ -76,7 +76,7 @@ def test_doubled_quotes_inside_a_cell_are_one(tmp_path):
 def test_quotes_can_be_plain_characters(tmp_path):
     content = 'sentence\tlabel\n5" disk\tbad\n"not closed\tgood\n'
     assert pairs(read(tmp_path, content, own(quotes=False))) == [('5" disk', 0), ('"not closed', 1)]
-    assert "another number of cells than the header" in refused(tmp_path, content)
+    assert "set quotes: false" in refused(tmp_path, content)
 
 
 def test_labels_may_be_written_as_floats(tmp_path):
@@ -515,3 +515,12 @@ def test_all_real_rows_are_read(name, real_data):
         names = [example.name for example in table.examples]
         assert len(set(names)) == len(names)
         assert all(text == text.strip() != "" for example in table.examples for text in example.texts)
+
+
+def test_quotation_mark_that_is_never_closed_is_named_instead_of_swallowing_rows(tmp_path):
+    (tmp_path / "open.csv").write_text('text,label\nfine,yes\n"open,no\nlost,yes\n')
+    task = make_task("own", {"texts": "text", "kind": "binary", "labels": ["no", "yes"], "files": "{split}.csv"}, "own")
+    with pytest.raises(UserError, match=r"open\.csv line 3: .*quotes: false"):
+        read_file(task, tmp_path / "open.csv", labelled=True)
+    plain = task.model_copy(update={"quotes": False})
+    assert [example.texts[0] for example in read_file(plain, tmp_path / "open.csv", labelled=True).examples][1] == '"open'

@@ -36,7 +36,23 @@ def make_task(name: str, given: Mapping[str, Any] | None, where: str) -> Task:
     if "texts" not in given or "files" not in given:
         advice = "Or define it in the recipe with texts, label, kind, labels (or range) and files."
         raise unknown("task", name, TASKS, advice)
-    return parse(Task, {"name": name} | given, where)
+    task = parse(Task, {"name": name} | given, where)
+    return task.model_copy(update={"shares_rows_with": shared_rows(task)}) if not task.shares_rows_with else task
+
+
+def shared_rows(task: Task) -> tuple[str, ...]:
+    """What a public release shares rows with, if this task reads one from the hub by name."""
+    places = [task.files] if isinstance(task.files, str) else list(task.files.values())
+    for public in PUBLIC.values():
+        config = public.release.files["train"].split("/")[0]
+        names = {
+            f"hub:{public.release.repo}",
+            f"hub:{public.release.repo}:{config}",
+            f"hub:{public.release.repo}:{public.task.name}",
+        }
+        if public.task.shares_rows_with and names & set(places):
+            return public.task.shares_rows_with
+    return ()
 
 
 __all__ = ["SPLITS", "TASKS", "Task", "make_task"]

@@ -136,6 +136,8 @@ class Task(Settings):
             raise ValueError(f"a binary task has two labels, the negative one first; got {list(self.labels)}")
         if isinstance(self.class_weights, tuple) and len(self.class_weights) != len(self.labels):
             raise ValueError(f"class_weights: {len(self.class_weights)} weights for {len(self.labels)} labels")
+        if isinstance(self.class_weights, tuple) and min(self.class_weights) < 0:
+            raise ValueError(f"class_weights: {min(self.class_weights):g} is below zero; weights are zero or more")
 
     def _check_loss(self) -> None:
         if self.loss_name not in LOSSES:

@@ -217,7 +217,8 @@ def _delimited(path: Path, text: str, quotes: bool) -> Iterator[tuple[int, Mappi
     separator = max("\t,;", key=header.count)  # the course's .csv files are tab-separated
     lines = io.StringIO(text, newline="")
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting)
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)  # an open quote swallows rows
+    end = 0
     try:
         columns = next((cells for cells in reader if cells), [])
         end = reader.line_num
@@ -226,7 +227,8 @@ def _delimited(path: Path, text: str, quotes: bool) -> Iterator[tuple[int, Mappi
                 yield end + 1, _by_column(columns, cells)
             end = reader.line_num
     except csv.Error as error:
-        raise UserError(f"{path} line {reader.line_num}: {error}.") from None
+        advice = "Close or double the quotation marks; where they are plain characters, set quotes: false in the task."
+        raise UserError(f"{path} line {end + 1}: {error}. {advice}") from None
 
 
 def _by_column(columns: list[str], cells: list[str]) -> dict[Any, Any]:

@@ -341,6 +341,13 @@ def test_a_file_the_dataset_lacks_and_an_absent_hub_are_user_errors(server, tmp_
     assert names(tmp_path / "into") == []
 
 
+def test_sources_that_answer_and_sources_that_do_not_are_told_apart(server, monkeypatch):
+    server.put("sentence-transformers/all-MiniLM-L6-v2", {"config.json": b"{}"})
+    assert hub.reachable()["hub"] == ""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "refused" in hub.reachable()["hub"]
+
+
 # The real thing
 
 

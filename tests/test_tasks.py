@@ -49,7 +49,7 @@ def test_every_kind_has_a_usual_loss_and_usual_metrics(kind):
     task = make_task("own", {"texts": "text", "kind": kind, "files": "{split}.csv"} | facts, "own")
     assert kind in LOSSES[task.loss_name].kinds
     assert set(task.all_metrics) <= set(KINDS[kind].accepts) <= set(METRICS)
-    assert task.outputs == {"classes": 2, "binary": 1, "multilabel": 2, "score": 1}[kind]
+    assert task.outputs == {"classes": 2, "ordinal": 1, "binary": 1, "multilabel": 2, "score": 1}[kind]
     assert task.span == (0, 1)
 
 
@@ -127,7 +127,7 @@ def test_sequences_follow_from_texts_and_pair():
         (
             OWN,
             {"kind": "class"},
-            "kind: 'class' does not fit: input should be 'classes', 'binary', 'multilabel' or 'score'",
+            "kind: 'class' does not fit: input should be 'classes', 'ordinal', 'binary', 'multilabel' or 'score'",
         ),
         (OWN, {"texts": []}, "texts: [] does not fit"),
         (OWN, {"texts": ["a", "b", "c"]}, "texts: ['a', 'b', 'c'] does not fit"),
@@ -165,5 +165,6 @@ def test_a_task_name_is_a_plain_word(name):
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_every_answer_fits_some_task(answer, encoder):
     apart = ANSWERS[answer].apart
-    task = own(SCORE, texts=["one", "two"], pair="apart" if apart else "together", head={"answer": answer})
+    given = OWN | {"kind": "ordinal"} if answer == "coral" else SCORE
+    task = own(given, texts=["one", "two"], pair="apart" if apart else "together", head={"answer": answer})
     assert type(build_head(task, encoder).answer) is ANSWERS[answer]

@@ -9,6 +9,7 @@ import torch
 import tiny
 from teabert import load, parse_recipe, train
 from teabert.errors import UserError
+from teabert.evaluation import outputs
 from teabert.progress import Progress, Quiet
 from teabert.runs import Run
 from teabert.source import Encoded
@@ -122,6 +123,15 @@ def test_frozen_mode_on_kept_vectors_equals_encoding_anew(world, tmp_path, reade
     found = (Run.open(tmp_path / side).scores()["tasks"] for side in "ab")
     for one, other in zip(*(scores.values() for scores in found), strict=True):
         assert one == pytest.approx(other, abs=1e-4)
+
+
+def test_frozen_task_whose_head_has_nothing_to_learn_is_said_and_judged(world, tmp_path):
+    given = tiny.recipe(world, mode="frozen") | {"sampling": {"batch": 8, "strategy": "blocks", "mixed": False}}
+    given["tasks"]["near"]["head"] = {"answer": "cosine"}
+    heard = Heard()
+    run = train(parse_recipe(given), tmp_path / "run", progress=heard)
+    assert "nothing is learned for near: frozen encoder, and a head without weights" in heard.heard
+    assert set(run.scores()["tasks"]) == {"mood", "same", "near"}
 
 
 def test_encoder_dropout_option_encodes_every_text_anew_with_dropout(world, tmp_path):
@@ -257,3 +267,11 @@ def test_bf16_keeps_fp32_master_weights_and_stays_close(world, tmp_path):
         losses[precision] = [line["loss"] for line in run.log() if line["event"] == "loss"][-1]
     for task, loss in losses["fp32"].items():
         assert losses["bf16"][task] == pytest.approx(loss, rel=0.05)
+
+
+def test_bf16_run_gives_scores_in_full_precision(world, tmp_path):
+    trainer = begin(world, tmp_path / "run", precision="bf16")
+    found = outputs(trainer.model, trainer.select, "bf16")["near"]
+    assert found.dtype == np.float32
+    rounded = torch.from_numpy(found).bfloat16().float().numpy()
+    assert (found != rounded).mean() > 0.9

@@ -151,6 +151,8 @@ class Batch:
     parts: tuple[Part, ...]
     pooled: Tensor | None = None
     """(sequences, width) where the frozen encoder's answer is already known"""
+    states: Tensor | None = None
+    """(tokens, width) where its token states are; ids then mean nothing"""
 
     @property
     def examples(self) -> int:
@@ -176,6 +178,7 @@ class Batch:
             task_of_sequence=self.task_of_sequence.to(device),
             parts=parts,
             pooled=None if self.pooled is None else self.pooled.to(device),
+            states=None if self.states is None else self.states.to(device),
         )
 
 

@@ -9,8 +9,7 @@ import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from teabert.errors import UserError, nearest
-from teabert.injections import INJECTIONS
-from teabert.methods import Choice, resolve
+from teabert.injections import Injections, check_injection
 from teabert.metrics import AGGREGATES
 from teabert.optim import OptimSettings, Schedule
 from teabert.sampling import SamplingSettings
@@ -88,8 +87,8 @@ class Recipe(Settings):
     """The tasks that are learned together."""
     data: str | None = None
     """The folder of the tasks' files, by default the recipe's own; $TEABERT_DATA is looked through after it."""
-    injection: Choice = "none"
-    """How the task enters the encoder."""
+    injection: Injections = "none"
+    """How the task enters the encoder: a method, or a list of methods."""
     sampling: SamplingSettings = SamplingSettings()
     """Which examples come next."""
     train: TrainSettings = TrainSettings()
@@ -108,7 +107,7 @@ class Recipe(Settings):
 
 def check(recipe: Recipe) -> None:
     """What relates several parts of a recipe; before any file is read or weight is loaded."""
-    resolve(INJECTIONS, recipe.injection, "injection")
+    check_injection(recipe.injection)
     for name, task in recipe.tasks.items():
         if clash := [other for other in task.shares_rows_with if other in recipe.tasks]:
             raise ValueError(
@@ -158,10 +157,25 @@ NO_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What the YAML reader raises; the last two for dates such as 2001-99-99 and for brackets without end."""
 
 
+class _Strict(yaml.SafeLoader):
+    """Safe YAML in which no key may stand twice: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, all its keys different."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != MERGE]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"the key '{twice}' stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+MERGE = "tag:yaml.org,2002:merge"
+
+
 def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML mapping; anything else is the user's mistake."""
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+        given = yaml.load(file.read_text(encoding="utf-8"), Loader=_Strict)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
     except NO_YAML as error:
@@ -188,6 +202,10 @@ def apply_change(given: dict[str, Any], change: str) -> None:
     place = given
     for part in path:
         inner = place.get(part)
+        if isinstance(inner, str):  # injection: attention becomes a mapping
+            inner = {"method": inner}
+        if isinstance(inner, list) and part != "tasks":
+            raise UserError(f"--set {change!r}: '{part}' is a list; give it whole, as in --set '{part}=[input, gate]'.")
         if isinstance(inner, list):  # tasks: [sst] becomes a mapping
             inner = {str(name): None for name in inner}
         place[part] = inner = dict(inner) if isinstance(inner, Mapping) else {}

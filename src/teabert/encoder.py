@@ -5,7 +5,8 @@ named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +124,9 @@ class Block(nn.Module):
         q, k, v = injection.projected(q, k, v, at)
         heads = (-1, self.shape.attention_heads, self.shape.head_width)
         rate = self.shape.attention_dropout if self.training else 0.0
-        context = attend(q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate)
+        context = attend(
+            q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate, injection.prefixes(at)
+        )
         context = injection.context(context, at).reshape(-1, self.shape.width)
         attended = injection.attended(self.dropout(self.output(context)), at)
         x = self.attention_norm(at.input + attended)
@@ -150,11 +153,13 @@ class Encoder(nn.Module):
         layout = batch.layout
         task_of_token = batch.task_of_sequence[layout.sequence_of_token]
         x = self.embeddings(batch.ids, batch.segments, layout)
-        x = injection.embedded(x, Site(-1, x, batch.task_of_sequence, task_of_token, layout))
-        x = self.dropout(self.embedding_norm(x))
+        names = tuple(part.task for part in batch.parts)
+        at = Site(-1, x, batch.task_of_sequence, task_of_token, layout, names)
+        x = self.embedding_norm(injection.embedded(x, at))
+        x = self.dropout(injection.normalised(x, at))
         bias = None if self.distance is None else self.distance(max(layout.lengths))
         for layer, block in enumerate(self.blocks):
-            x = block(Site(layer, x, batch.task_of_sequence, task_of_token, layout), bias, injection)
+            x = block(replace(at, layer=layer, input=x), bias, injection)
         return x
 
     def pool(self, x: Tensor, layout: Layout) -> Tensor:
@@ -163,17 +168,33 @@ class Encoder(nn.Module):
         return first if self.pooler is None else torch.tanh(self.pooler(first))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None, dropout: float) -> Tensor:
+Prefix = tuple[Tensor, Tensor]
+"""Keys and values read beside a sequence's own: (sequences, length, attention_heads, head_width) each."""
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None, dropout: float, prefix: Prefix | None = None
+) -> Tensor:
     """Attention inside each sequence. q, k, v: (tokens, attention_heads, head_width) -> the same shape."""
-    return torch.cat([_attend_group(q, k, v, group, bias, dropout) for group in layout.groups])
+    prefixes: Sequence[Prefix | None] = [None] * len(layout.groups)
+    if prefix is not None:
+        sizes = [group.sequences for group in layout.groups]
+        prefixes = list(zip(prefix[0].split(sizes), prefix[1].split(sizes), strict=True))
+    groups = zip(layout.groups, prefixes, strict=True)
+    return torch.cat([_attend_group(q, k, v, group, bias, dropout, prefix) for group, prefix in groups])
 
 
-def _attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, bias: Tensor | None, dropout: float) -> Tensor:
+def _attend_group(
+    q: Tensor, k: Tensor, v: Tensor, group: Group, bias: Tensor | None, dropout: float, prefix: Prefix | None
+) -> Tensor:
     """Attention over a dense block of equally long (or padded) sequences."""
     heads, width = q.shape[1:]
     grid = (group.sequences, group.longest, heads, width)
     dense = [_lay_out(x[group.tokens], group).view(grid).transpose(1, 2) for x in (q, k, v)]
     mask = _mask(group, bias, dense[0].dtype)
+    if prefix is not None:
+        dense[1:] = [torch.cat([p.transpose(1, 2), x], dim=2) for p, x in zip(prefix, dense[1:], strict=True)]
+        mask = None if mask is None else F.pad(mask, (prefix[0].shape[1], 0), value=mask.dtype == torch.bool)  # all see it
     context = F.scaled_dot_product_attention(dense[0], dense[1], dense[2], attn_mask=mask, dropout_p=dropout)
     context = context.transpose(1, 2).reshape(-1, heads, width)
     return context if group.places is None else context[group.places]

@@ -18,6 +18,25 @@ def cross_entropy_twice(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(outputs.softmax(-1), labels.long(), reduction="none")
 
 
+def squared_earth_mover(outputs: Tensor, labels: Tensor) -> Tensor:
+    """For labels in order: squared distance of the cumulative distributions, so that a near miss costs little.
+
+    outputs: (examples, labels) logits; labels: (examples,). Hou, Yu and Samaras 2016.
+    """
+    wanted = F.one_hot(labels.long(), outputs.shape[-1]).to(outputs.dtype)
+    return (outputs.softmax(-1) - wanted).cumsum(-1).square().sum(-1)
+
+
+def cumulative(outputs: Tensor, labels: Tensor) -> Tensor:
+    """For labels in order: one yes-or-no question for each threshold, is the label above it.
+
+    outputs: (examples, labels - 1) logits; labels: (examples,). Frank and Hall 2001; with coral, Cao et al. 2020.
+    """
+    thresholds = torch.arange(outputs.shape[-1], device=outputs.device)
+    above = (labels.unsqueeze(-1) > thresholds).to(outputs.dtype)
+    return F.binary_cross_entropy_with_logits(outputs, above, reduction="none").sum(-1)
+
+
 def binary_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """outputs: (examples, labels) logits; labels: (examples,) or (examples, labels), 0 or 1"""
     return F.binary_cross_entropy_with_logits(outputs, labels.view_as(outputs), reduction="none").mean(-1)
@@ -49,6 +68,8 @@ class Loss:
 LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(cross_entropy, ("classes",)),
     "cross_entropy_twice": Loss(cross_entropy_twice, ("classes",)),
+    "squared_earth_mover": Loss(squared_earth_mover, ("classes",)),
+    "cumulative": Loss(cumulative, ("ordinal",)),
     "binary_cross_entropy": Loss(binary_cross_entropy, ("binary", "multilabel")),
     "squared_error": Loss(squared_error, ("score",)),
     "negative_pearson": Loss(negative_pearson, ("score",)),

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from teabert.batches import Batch
 from teabert.encoder import Encoder
 from teabert.heads import ANSWERS, READERS, Head, Reading
-from teabert.injections import INJECTIONS, Injection
-from teabert.methods import Choice, resolve
+from teabert.injections import Injection, Injections, make_injection
+from teabert.methods import resolve
 from teabert.tasks import Task
 
 if TYPE_CHECKING:
@@ -33,11 +33,14 @@ class Model(nn.Module):
         if batch.pooled is not None:
             return self._from_pooled(batch, batch.pooled)
         reading = self.read(batch)
-        return {part.task: self.head(part.task)(reading, part) for part in batch.parts}
+        with torch.autocast(reading.states.device.type, enabled=False):  # bf16 has but 128 numbers from 4 to 8
+            return {part.task: self.head(part.task)(reading, part) for part in batch.parts}
 
     def read(self, batch: Batch) -> Reading:
         """What the encoder makes of a batch"""
-        return Reading(self.encoder(batch, self.injection), batch.layout, self.encoder)
+        states = self.encoder(batch, self.injection) if batch.states is None else batch.states
+        exact = states.float() if states.dtype == torch.bfloat16 else states
+        return Reading(exact, batch.layout, self.encoder)
 
     def head(self, task: str) -> Head:
         """The head of a task"""
@@ -47,9 +50,10 @@ class Model(nn.Module):
 
     def _from_pooled(self, batch: Batch, pooled: Tensor) -> dict[str, Tensor]:
         outputs = {}
-        for part in batch.parts:
-            second = None if part.second is None else pooled[part.second]
-            outputs[part.task] = self.head(part.task).answers(pooled[part.first], second)
+        with torch.autocast(pooled.device.type, enabled=False):
+            for part in batch.parts:
+                second = None if part.second is None else pooled[part.second]
+                outputs[part.task] = self.head(part.task).answers(pooled[part.first], second)
         return outputs
 
     @property
@@ -64,15 +68,15 @@ def build_head(task: Task, encoder: Encoder) -> Head:
     answer, answer_config = resolve(ANSWERS, task.head.answer, "answer")
     shape = encoder.shape
     return Head(
-        reader(reader_config, shape), answer(answer_config, shape.width, task.outputs, task.span), task.head.dropout
+        reader(reader_config, shape, task.sequences),
+        answer(answer_config, shape.width, task.outputs, task.span),
+        task.head.dropout,
     )
 
 
-def build_injection(choice: Choice, encoder: Encoder, tasks: Sequence[str]) -> Injection:
-    """The injection that a recipe names, newly initialised."""
-    method, config = resolve(INJECTIONS, choice, "injection")
-    injection: Injection = method(config, encoder.shape, tasks)
-    return injection
+def build_injection(choice: Injections, encoder: Encoder, tasks: Sequence[str]) -> Injection:
+    """The injection (or several) that a recipe names, newly initialised."""
+    return make_injection(choice, encoder.shape, tasks)
 
 
 def assemble(recipe: "Recipe", encoder: Encoder) -> Model:

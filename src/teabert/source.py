@@ -1,7 +1,9 @@
 """Tokenised rows as batches; and, for a frozen encoder, its answers kept so that every text is encoded only once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,6 +53,50 @@ class Encoded(Source):
             task_of += [task] * places.numel()
         nothing = torch.empty(0, dtype=torch.long)
         return Batch(nothing, nothing, Layout.of([]), torch.tensor(task_of), tuple(parts), torch.cat(pooled))
+
+
+class EncodedStates(Source):
+    """The same rows, with the frozen encoder's state of every token: for readers that learn."""
+
+    def __init__(self, source: Source, width: int) -> None:
+        super().__init__(source.rows, source.tasks)
+        self.numbers = Source({task: self._number(rows) for task, rows in source.rows.items()}, source.tasks)
+        self.table = torch.empty(self.count, width)
+        """(tokens of all rows, width)"""
+
+    count = 0
+
+    def _number(self, rows: Rows) -> Rows:
+        """The same rows, each token replaced by its place in the table"""
+        sequences: list[list[np.ndarray]] = []
+        for part in rows.sequences:
+            ends = self.count + np.cumsum([len(ids) for ids in part])
+            sequences.append([np.arange(end - len(ids), end) for ids, end in zip(part, ends.tolist(), strict=True)])
+            self.count = int(ends[-1])
+        return replace(rows, sequences=tuple(sequences))
+
+    def batch(self, pairs: Iterable[Sequence[int]]) -> Batch:
+        """A batch whose token states are known"""
+        batch = self.numbers.batch(pairs)
+        return replace(batch, states=self.table.index_select(0, batch.ids))
+
+
+def encode_states(
+    model: Model, source: Source, precision: str, advance: Callable[[int], None] | None = None
+) -> EncodedStates:
+    """Read every row once with the frozen encoder and keep all token states."""
+    model.eval()
+    encoded = EncodedStates(source, model.encoder.shape.width)
+    with torch.no_grad(), autocast(precision, model.device):
+        for task, rows in source.rows.items():
+            index = source.tasks.index(task)
+            for picked in by_length(rows, ENCODE_TOKENS):
+                pairs = [(index, row) for row in picked]
+                states = model.read(source.batch(pairs).to(model.device)).states
+                encoded.table[encoded.numbers.batch(pairs).ids] = states.float().cpu()
+                if advance:
+                    advance(len(picked))
+    return encoded
 
 
 def encode(model: Model, source: Source, precision: str, advance: Callable[[int], None] | None = None) -> Encoded:

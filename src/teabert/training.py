@@ -6,7 +6,7 @@ the dropout of every step depend on nothing but the recipe, the step and the sav
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from teabert.optim import build_optimizer, lr_factor
 from teabert.progress import Progress, Quiet
 from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape, unbegun
 from teabert.sampling import Sampler
-from teabert.source import Source, encode
+from teabert.source import Source, encode, encode_states
 from teabert.text import TextEncoder
 
 LOG_EVERY = 50
@@ -146,18 +146,24 @@ class Trainer:
             return
         self.model.encoder.requires_grad_(False)
         still = [name for name in self.tasks if not any(True for _ in self.model.head(name).parameters())]
-        if still and not any(True for _ in self.model.injection.parameters()):
+        if still and self.plain_encoder:
             self.progress.note(f"nothing is learned for {', '.join(still)}: frozen encoder, and a head without weights")
+
+    @property
+    def plain_encoder(self) -> bool:
+        """Whether no injection changes what the encoder answers."""
+        return not any(True for _ in self.model.injection.parameters())
 
     def encode_once(self, source: Source, select: Source) -> tuple[Source, Source]:
         """A frozen encoder without injection reads every text once, and the heads learn from what it answered."""
         settings = self.recipe.train
-        readers = all(self.model.head(task).reader.cacheable for task in self.tasks)
-        if settings.mode != "frozen" or settings.encoder_dropout or self.recipe.injection != "none" or not readers:
+        if settings.mode != "frozen" or settings.encoder_dropout or not self.plain_encoder:
             return source, select
+        vectors = all(self.model.head(task).reader.keeps == "vectors" for task in self.tasks)
+        read: Callable[..., Source] = encode if vectors else encode_states
         total = sum(len(rows) for each in (source, select) for rows in each.rows.values())
         with self.progress.bar("encoding every text once", total) as advance:
-            return tuple(encode(self.model, each, self.precision, advance) for each in (source, select))  # type: ignore[return-value]
+            return read(self.model, source, self.precision, advance), read(self.model, select, self.precision, advance)
 
     def set_modes(self) -> None:
         """Dropout on where something learns; a frozen encoder reads without, unless the recipe wants the papers' way."""

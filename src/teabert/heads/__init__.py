@@ -3,15 +3,18 @@
 from torch import Tensor, nn
 
 from teabert.batches import Part
-from teabert.heads.answering import Answer, Concatenated, Cosine, Difference, Dot, Linear
+from teabert.heads.answering import Answer, Concatenated, Coral, Cosine, Difference, Dot, Linear
+from teabert.heads.attending import TaskAttention
 from teabert.heads.reading import FirstToken, Mean, Reader, Reading
 
 READERS: dict[str, type[Reader]] = {
     "first_token": FirstToken,
     "mean": Mean,
+    "task_attention": TaskAttention,
 }
 ANSWERS: dict[str, type[Answer]] = {
     "linear": Linear,
+    "coral": Coral,
     "concatenated": Concatenated,
     "difference": Difference,
     "dot": Dot,

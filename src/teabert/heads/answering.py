@@ -14,7 +14,7 @@ class Answer(nn.Module):
 
     apart = False
     """It needs the two texts of a pair encoded apart."""
-    kinds: tuple[str, ...] = ("classes", "binary", "multilabel", "score")
+    kinds: tuple[str, ...] = ("classes", "ordinal", "binary", "multilabel", "score")
     """The kinds of task it fits."""
 
     class Config(Settings):
@@ -52,6 +52,21 @@ class Linear(Answer):
             return outputs
         low, high = self.span
         return low + (high - low) * torch.sigmoid(outputs)
+
+
+class Coral(Answer):
+    """For labels in order: one direction shared by all thresholds, which differ in their bias only (Cao et al. 2020)."""
+
+    kinds = ("ordinal",)
+
+    def __init__(self, config: Settings, width: int, outputs: int, span: tuple[float, float]) -> None:
+        super().__init__(config, width, outputs, span)
+        self.direction = nn.Linear(width, 1, bias=False)
+        self.thresholds = nn.Parameter(torch.linspace(1, -1, outputs))  # the higher, the harder to pass
+
+    def forward(self, first: Tensor, second: Tensor | None) -> Tensor:
+        """(examples, width) -> (examples, labels - 1)"""
+        return self.direction(first) + self.thresholds
 
 
 class Concatenated(Linear):

@@ -1,6 +1,7 @@
 """Readers: from the encoder's token states to one vector per sequence."""
 
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +41,13 @@ class Reading:
 class Reader(nn.Module):
     """Base of all readers."""
 
-    cacheable = True
-    """Nothing in it learns, so that a frozen encoder's answer can be kept."""
+    keeps: Literal["vectors", "states"] = "vectors"
+    """What of a frozen encoder's answer can be kept: the vectors, where nothing in the reader learns, else the states."""
 
     class Config(Settings):
         """No options."""
 
-    def __init__(self, config: Settings, shape: EncoderShape) -> None:
+    def __init__(self, config: Settings, shape: EncoderShape, sequences: int) -> None:
         super().__init__()
 
     def forward(self, reading: Reading, part: Part) -> tuple[Tensor, Tensor | None]:
@@ -68,8 +69,8 @@ class FirstToken(Reader):
         pooler: bool = True
         """Apply BERT's pooler (a tanh layer), where the encoder has one."""
 
-    def __init__(self, config: Config, shape: EncoderShape) -> None:
-        super().__init__(config, shape)
+    def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
+        super().__init__(config, shape, sequences)
         self.pooler = config.pooler
 
     def vectors(self, reading: Reading) -> Tensor:

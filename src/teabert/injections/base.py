@@ -1,11 +1,11 @@
-"""What an injection is: five hooks at named sites of the encoder, each returning its input unless a method says otherwise.
+"""What an injection is: hooks at named sites of the encoder, each returning its input unless a method says otherwise.
 
 The base class is therefore the baseline, plain shared BERT; a method states only its difference.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -13,7 +13,7 @@ from teabert.batches import Layout
 from teabert.settings import Settings
 
 if TYPE_CHECKING:
-    from teabert.encoder import EncoderShape
+    from teabert.encoder import Encoder, EncoderShape
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,19 @@ class Site:
     task_of_token: Tensor
     """(tokens,)"""
     layout: Layout
+    names: tuple[str, ...]
+    """the tasks in the batch"""
+    kept: dict[Any, Any] = field(default_factory=dict)
+    """what an injection keeps from layer to layer, within one pass through the encoder"""
 
 
 class Injection(nn.Module):
     """Plain shared BERT: every hook returns its input."""
+
+    foldable = True
+    """For one task it is a plain encoder with other weights; see fold_into."""
+    exact_at_start = True
+    """As it starts by default, it leaves the pretrained encoder's answers exactly as they were."""
 
     class Config(Settings):
         """No options."""
@@ -45,9 +54,17 @@ class Injection(nn.Module):
         """x: (tokens, width), the summed embeddings before their LayerNorm"""
         return x
 
+    def normalised(self, x: Tensor, at: Site) -> Tensor:
+        """x: (tokens, width), the embeddings after their LayerNorm, before the dropout"""
+        return x
+
     def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v: (tokens, width) each, before the attention heads are split"""
         return q, k, v
+
+    def prefixes(self, at: Site) -> tuple[Tensor, Tensor] | None:
+        """Keys and values that every token also reads: (sequences, length, attention_heads, head_width) each"""
+        return None
 
     def context(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, attention_heads, head_width), what each attention head read"""
@@ -60,3 +77,6 @@ class Injection(nn.Module):
     def fed_forward(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the feed-forward output before the residual sum"""
         return x
+
+    def fold_into(self, encoder: "Encoder", task: str) -> None:
+        """Edit a plain encoder's weights so that it answers as this one does for the task; only if foldable"""

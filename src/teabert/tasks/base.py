@@ -68,8 +68,9 @@ class Task(Settings):
     """The column of the label."""
     id: str | None = None
     """The column that names a row; without one rows are named by their line."""
-    kind: Literal["classes", "binary", "multilabel", "score"]
-    """classes: one of several; binary: yes or no; multilabel: any of several; score: a number in a range."""
+    kind: Literal["classes", "ordinal", "binary", "multilabel", "score"]
+    """classes: one of several; ordinal: one of several in order; binary: yes or no; multilabel: any of several; score:
+    a number in a range."""
     labels: tuple[Label, ...] = ()
     """The labels as they stand in the files; for binary the negative one first."""
     range: tuple[float, float] | None = None
@@ -176,6 +177,8 @@ class Task(Settings):
     @property
     def outputs(self) -> int:
         """How many numbers the head gives."""
+        if self.kind == "ordinal":
+            return len(self.labels) - 1
         return len(self.labels) if self.kind in ("classes", "multilabel") else 1
 
     @property

@@ -19,6 +19,13 @@ def sigmoid(outputs: Array) -> Array:
     return 1 / (1 + np.exp(-np.clip(outputs, -60, 60)))
 
 
+def levels(outputs: Array) -> Array:
+    """(examples, labels - 1) logits of lying above each threshold -> (examples, labels) probabilities"""
+    above = np.minimum.accumulate(sigmoid(outputs), axis=-1)  # who is not above 1 is not above 2
+    ends = np.ones((len(outputs), 1))
+    return np.concatenate([ends, above], axis=-1) - np.concatenate([above, 0 * ends], axis=-1)
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a kind of task implies."""
@@ -28,7 +35,7 @@ class Kind:
     accepts: tuple[str, ...]
     """Metrics that fit."""
     probabilities: Callable[[Array], Array]
-    """(examples, outputs) -> the same shape; for scores the values as they are"""
+    """(examples, outputs) -> a probability for each label; for scores the values as they are"""
     decide: Callable[[Array], Array]
     """(examples, outputs) -> predictions, comparable with labels"""
 
@@ -40,6 +47,13 @@ KINDS: dict[str, Kind] = {
         accepts=("accuracy", "macro_f1", "matthews"),
         probabilities=softmax,
         decide=lambda outputs: outputs.argmax(-1),
+    ),
+    "ordinal": Kind(
+        loss="cumulative",
+        metrics=("accuracy", "macro_f1"),
+        accepts=("accuracy", "macro_f1", "matthews"),
+        probabilities=levels,
+        decide=lambda outputs: (outputs > 0).sum(-1),  # the thresholds that are passed
     ),
     "binary": Kind(
         loss="binary_cross_entropy",

@@ -1,0 +1,76 @@
+"""Options that injections have in common, and which layers they reach."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from teabert.errors import UserError
+from teabert.settings import Settings
+
+
+def _layers(given: Any) -> Any:
+    """YAML reads `layers: 3` as a number."""
+    text = str(given) if type(given) is int else given
+    if not isinstance(text, str) or not re.fullmatch("all|[0-9]{1,4}(-[0-9]{1,4})?", text):
+        raise ValueError(
+            f"{given!r} names no layers. Write all, one layer such as 3, or from-to such as 4-11; the first is 0"
+        )
+    first, _, last = text.partition("-")
+    if last and int(last) < int(first):
+        raise ValueError(f"'{text}' ends before it begins. Write the lower layer first, such as 4-11")
+    return text
+
+
+class Options(Settings):
+    """Options of every injection."""
+
+    init: Literal["safe", "paper"] = "safe"
+    """safe: start from the pretrained encoder's own answers; paper: start as the paper did."""
+
+
+class LayerOptions(Options):
+    """Options of injections into the encoder's layers."""
+
+    layers: Annotated[str, BeforeValidator(_layers)] = "all"
+    """Which layers are conditioned: all, 4-11 or 3; the first is 0, the last named one is included."""
+
+
+class SharedOptions(LayerOptions):
+    """Options of injections whose layers can have parameters in common."""
+
+    share_layers: bool = False
+    """One set of parameters for all conditioned layers, instead of one for each."""
+
+
+class Span:
+    """The conditioned layers, and which row of the parameters belongs to each."""
+
+    def __init__(self, options: LayerOptions, layers: int) -> None:
+        self.layers = _range(options.layers, layers)
+        self.shared = isinstance(options, SharedOptions) and options.share_layers
+
+    def __contains__(self, layer: int) -> bool:
+        return layer in self.layers
+
+    @property
+    def rows(self) -> int:
+        """How many sets of parameters there are"""
+        return 1 if self.shared else len(self.layers)
+
+    def row(self, layer: int) -> int:
+        """The layer's set of parameters"""
+        return 0 if self.shared else layer - self.layers.start
+
+
+def _range(text: str, layers: int) -> range:
+    if text == "all":
+        return range(layers)
+    first, _, last = text.partition("-")
+    start, stop = int(first), int(last or first) + 1
+    if stop > layers:
+        raise UserError(
+            f"injection: layers '{text}' goes beyond the encoder, which has {layers} layers: 0-{layers - 1}."
+            " Name layers among them, or write 'all'."
+        )
+    return range(start, stop)

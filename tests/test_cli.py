@@ -10,6 +10,7 @@ import yaml
 
 import tiny
 from teabert import cli, config
+from teabert.injections import INJECTIONS
 from teabert.tasks import TASKS
 
 
@@ -174,6 +175,27 @@ def test_tables_print_for_people_and_as_json(call, command):
 def test_tasks_table_lists_every_task(call):
     _, out, _ = call("tasks", "--json")
     assert [task["name"] for task in json.loads(out)] == list(TASKS)
+
+
+def test_methods_table_counts_and_measures_every_injection(call, world):
+    code, out, err = call("methods", "--encoder", world / "encoder", "--tasks", "4", "--json", "--quiet")
+    assert code == 0, err
+    found = {row["method"]: row for row in json.loads(out)}
+    assert list(found) == list(INJECTIONS)
+    assert found["input"]["parameters"] == 4 * 32
+    assert found["attention"]["per_task"] == 2 * 3 * 32
+    assert found["none"]["time"] == 1
+    assert all(row["lowest"] <= row["time"] <= row["highest"] for row in found.values())
+    code, out, _ = call("methods", "--encoder", world / "encoder", "--quiet")
+    assert "lora" in out
+
+
+def test_layer_the_encoder_does_not_have_is_refused_before_anything_is_written(call, world, tmp_path):
+    change = "injection={method: attention, layers: 1-2}"
+    code, _, err = call("train", world / "tiny.yaml", "--out", tmp_path / "run", "--set", change, "--quiet")
+    assert code == 2
+    assert "injection" in err
+    assert not (tmp_path / "run").exists()
 
 
 def test_encoders_are_unknown_by_a_wrong_name_and_local_by_a_folder(call, world):

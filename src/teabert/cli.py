@@ -154,6 +154,35 @@ def tasks(as_json: Json = False) -> None:
     _show(whole, ("task", "text", "kind", "metrics", "source"), rows, as_json)
 
 
+@app.command()
+def methods(
+    encoder: Annotated[str, typer.Option("--encoder", help="For an encoder of this one's shape.")] = "minilm",
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="For so many tasks.")] = 3,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """List the injections: what each adds, and what a mixed-task batch costs with it, measured."""
+    from teabert.costs import costs
+    from teabert.hub import encoder_folder
+    from teabert.pretrained import folder_shape
+
+    found = costs(folder_shape(encoder_folder(encoder, progress=not quiet)), tasks, _progress(quiet))
+    titles = ("method", "parameters", "one more task", "% of encoder", "folds", "no-op at start", "time (range)")
+    rows = [
+        (
+            cost.method,
+            f"{cost.parameters:,}",
+            f"{cost.per_task:,}",
+            f"{cost.percent:.3f}",
+            "yes" if cost.foldable else "no",
+            "yes" if cost.exact_at_start else "no",
+            f"{cost.time:.2f} ({cost.lowest:.2f}-{cost.highest:.2f})",
+        )
+        for cost in found
+    ]
+    _show([cost.as_json() for cost in found], titles, rows, as_json)
+
+
 @encoders_app.callback()
 def encoders(context: typer.Context, as_json: Json = False) -> None:
     """List the known encoders."""

@@ -85,6 +85,14 @@ def assemble(recipe: "Recipe", encoder: Encoder) -> Model:
     return Model(encoder, injection, {name: build_head(task, encoder) for name, task in recipe.tasks.items()})
 
 
+def check_fits(recipe: "Recipe", folder: Path) -> None:
+    """Refuse what the encoder's shape cannot take, such as a layer it does not have, before any weights are loaded."""
+    from teabert.pretrained import folder_shape
+
+    with torch.device("meta"):
+        assemble(recipe, Encoder(folder_shape(folder)))
+
+
 def build(recipe: "Recipe", folder: Path) -> tuple[Model, list[str]]:
     """The recipe's model around the pretrained encoder in a folder; and which pooler weights start anew."""
     from teabert.pretrained import load_encoder

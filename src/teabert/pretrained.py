@@ -228,8 +228,8 @@ def _plain(published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], set[str]
     return plain, inside
 
 
-def load_encoder(folder: Path) -> tuple[Encoder, list[str]]:
-    """The encoder in a HuggingFace-style folder, and the names of pooler weights that it does not bring."""
+def folder_shape(folder: Path) -> EncoderShape:
+    """The shape of the encoder in a HuggingFace-style folder, without reading its weights."""
     config_file = folder / "config.json"
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
@@ -239,7 +239,12 @@ def load_encoder(folder: Path) -> tuple[Encoder, list[str]]:
         raise UserError(f"{config_file} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise UserError(f"{config_file} does not hold a JSON object.")
-    shape = read_shape(config, str(config_file))
+    return read_shape(config, str(config_file))
+
+
+def load_encoder(folder: Path) -> tuple[Encoder, list[str]]:
+    """The encoder in a HuggingFace-style folder, and the names of pooler weights that it does not bring."""
+    shape = folder_shape(folder)
     weights, missing = to_ours(read_weights(folder), shape, str(folder))
     encoder = Encoder(shape)
     encoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)

@@ -24,7 +24,7 @@ from teabert.evaluation import Scores, evaluate
 from teabert.files import sha256, write_json
 from teabert.hub import encoder_folder
 from teabert.losses import LOSSES, label_weights
-from teabert.model import build
+from teabert.model import build, check_fits
 from teabert.optim import build_optimizer, lr_factor
 from teabert.progress import Progress, Quiet
 from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape, unbegun
@@ -109,6 +109,7 @@ class Trainer:
         recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"precision": precision})})
         examples = read_examples(recipe)
         encoder = encoder_folder(recipe.encoder, progress=progress.shown)
+        check_fits(recipe, encoder)
         facts = {"encoder": {"name": recipe.encoder, "sha256": _weights_sum(encoder)}, "seed": recipe.train.seed}
         run = Run.create(folder, recipe, facts)
         write_json(run.path / "subsets.json", examples.chosen)

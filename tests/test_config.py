@@ -1,6 +1,6 @@
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from teabert.config import (
@@ -351,6 +351,7 @@ SST = st.fixed_dictionaries(
 )
 
 
+@example(train={}, sst={}, labels=["0", "1"], data=None, encoder="\x85")
 @given(train=TRAIN, sst=SST, labels=LABELS, data=st.one_of(st.none(), st.text(max_size=8)), encoder=st.text(max_size=8))
 def test_any_recipe_written_down_loads_back_equal(train, sst, labels, data, encoder):
     own = OWN | {"labels": labels, "label_separator": "\t| "}
@@ -399,3 +400,13 @@ def test_public_rows_read_from_the_hub_by_name_are_refused_beside_the_course_s_t
 def test_class_weight_below_zero_is_refused():
     with pytest.raises(UserError, match="-1 is below zero"):
         parse_recipe({"tasks": {"sst": {"class_weights": [1, 1, -1, 1, 1]}}})
+
+
+def test_labels_called_yes_and_no_are_words(tmp_path):
+    own = "{texts: t, kind: binary, labels: [no, yes], files: 't-{split}.csv'}"
+    (tmp_path / "own.yaml").write_text(f"tasks: {{own: {own}, more: {own}}}\n")
+    recipe = load_recipe(tmp_path / "own.yaml", ["tasks.more.labels=[off, on]", "train.deterministic=false"])
+    assert recipe.tasks["own"].labels == ("no", "yes")
+    assert recipe.tasks["more"].labels == ("off", "on")
+    assert recipe.train.deterministic is False
+    assert parse_recipe(yaml.safe_load(to_yaml(recipe))) == recipe

@@ -1,5 +1,6 @@
 """The recipe: YAML differences and --set in, one strict, complete, frozen Recipe out. Defaults are written here, once."""
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -158,7 +159,7 @@ NO_YAML = (yaml.YAMLError, ValueError, RecursionError)
 
 
 class _Strict(yaml.SafeLoader):
-    """Safe YAML in which no key may stand twice: the first would be lost without a word."""
+    """Safe YAML in which no key may stand twice, and yes, no, on and off are words: labels are often called so."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping, all its keys different."""
@@ -169,7 +170,12 @@ class _Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-MERGE = "tag:yaml.org,2002:merge"
+MERGE, TRUTH = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:bool"
+_Strict.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != TRUTH]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Strict.add_implicit_resolver(TRUTH, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -193,7 +199,7 @@ def apply_change(given: dict[str, Any], change: str) -> None:
     if not equals or not key:
         raise UserError(f"--set {change!r} is not of the form key=value, such as --set train.lr=3e-5.")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = yaml.load(value, Loader=_Strict)
     except NO_YAML as error:
         raise UserError(f"--set {change!r}: the value is not valid YAML: {' '.join(str(error).split())}") from None
     if isinstance(parsed, str):  # YAML reads 3e-5 as text
@@ -222,4 +228,4 @@ def _number(text: str) -> float | str:
 
 def to_yaml(recipe: Recipe) -> str:
     """The complete recipe, every default written out; loads back to an equal recipe."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, width=110)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from teabert.batches import by_length
 from teabert.device import autocast
 from teabert.metrics import AGGREGATES, METRICS, aggregate, is_constant
 from teabert.model import Model
-from teabert.source import ENCODE_TOKENS, Source
+from teabert.source import Source
 from teabert.tasks import Task
 
 
@@ -37,21 +36,14 @@ def outputs(
 ) -> dict[str, np.ndarray]:
     """Each task's outputs for all its rows, (rows, outputs), in the order of the rows."""
     model.eval()
-    results = {}
+    results: dict[str, np.ndarray] = {}
     with torch.inference_mode(), autocast(precision, model.device):
-        for task, rows in source.rows.items():
-            index = source.tasks.index(task)
-            found: np.ndarray | None = None
-            for picked in by_length(rows, ENCODE_TOKENS):
-                batch = source.batch((index, row) for row in picked).to(model.device)
-                answers = model(batch)[task].float().cpu().numpy()
-                if found is None:
-                    found = np.empty((len(rows), answers.shape[1]), dtype=np.float32)
-                found[picked] = answers
-                if advance:
-                    advance(len(picked))
-            assert found is not None, f"{task} has no rows"
-            results[task] = found
+        for task, pairs in source.sweep(advance):
+            batch = source.batch(pairs).to(model.device)
+            answers = model(batch)[task].float().cpu().numpy()
+            if task not in results:
+                results[task] = np.empty((len(source.rows[task]), answers.shape[1]), dtype=np.float32)
+            results[task][list(batch.parts[0].rows)] = answers
     return results
 
 

@@ -1,6 +1,6 @@
 """Tokenised rows as batches; and, for a frozen encoder, its answers kept so that every text is encoded only once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,15 @@ class Source:
     def batch(self, pairs: Iterable[Sequence[int]]) -> Batch:
         """A batch of (task index, row)"""
         return collate(((self.rows[self.tasks[task]], int(row)) for task, row in pairs), self.tasks)
+
+    def sweep(self, advance: Callable[[int], None] | None = None) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        """Every row once, a task's texts of like length together: the task, and the (task index, row) of a batch"""
+        for task, rows in self.rows.items():
+            index = self.tasks.index(task)
+            for picked in by_length(rows, ENCODE_TOKENS):
+                yield task, [(index, row) for row in picked]
+                if advance:
+                    advance(len(picked))
 
 
 class Encoded(Source):
@@ -88,33 +97,22 @@ def encode_states(
     model.eval()
     encoded = EncodedStates(source, model.encoder.shape.width)
     with torch.no_grad(), autocast(precision, model.device):
-        for task, rows in source.rows.items():
-            index = source.tasks.index(task)
-            for picked in by_length(rows, ENCODE_TOKENS):
-                pairs = [(index, row) for row in picked]
-                states = model.read(source.batch(pairs).to(model.device)).states
-                encoded.table[encoded.numbers.batch(pairs).ids] = states.float().cpu()
-                if advance:
-                    advance(len(picked))
+        for _, pairs in source.sweep(advance):
+            states = model.read(source.batch(pairs).to(model.device)).states
+            encoded.table[encoded.numbers.batch(pairs).ids] = states.float().cpu()
     return encoded
 
 
 def encode(model: Model, source: Source, precision: str, advance: Callable[[int], None] | None = None) -> Encoded:
     """Read every row once with the frozen encoder; `advance` hears how many rows are done."""
     model.eval()
-    vectors: dict[str, tuple[Tensor, ...]] = {}
-    with torch.inference_mode(), autocast(precision, model.device):
-        for task, rows in source.rows.items():
-            index = source.tasks.index(task)
-            width = model.encoder.shape.width
-            kept = tuple(torch.empty(len(rows), width) for _ in rows.sequences)
-            for picked in by_length(rows, ENCODE_TOKENS):
-                batch = source.batch((index, row) for row in picked).to(model.device)
-                for into, read in zip(kept, model.head(task).reader(model.read(batch), batch.parts[0]), strict=False):
-                    assert read is not None, "a sequence without a vector"
-                    into[picked] = read.float().cpu()
-                if advance:
-                    advance(len(picked))
-            vectors[task] = kept
-    # vectors made in inference mode could not enter a backward pass
-    return Encoded(source, {task: tuple(each.clone() for each in kept) for task, kept in vectors.items()})
+    width = model.encoder.shape.width
+    vectors = {task: tuple(torch.empty(len(rows), width) for _ in rows.sequences) for task, rows in source.rows.items()}
+    with torch.no_grad(), autocast(precision, model.device):  # no_grad: inference tensors enter no backward pass
+        for task, pairs in source.sweep(advance):
+            batch = source.batch(pairs).to(model.device)
+            part = batch.parts[0]
+            for into, read in zip(vectors[task], model.head(task).reader(model.read(batch), part), strict=False):
+                assert read is not None, "a sequence without a vector"
+                into[list(part.rows)] = read.float().cpu()
+    return Encoded(source, vectors)

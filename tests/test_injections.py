@@ -4,114 +4,35 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional as F
 
-from conftest import plain, spread, tiny_rows, tiny_shape, tiny_tasks
-from teabert.batches import Layout, collate
+from conftest import plain, tiny_shape
+from injected import (
+    METHODS,
+    SMALL,
+    TASKS,
+    VARIANTS,
+    Watch,
+    answers,
+    build,
+    chosen,
+    every,
+    gradients,
+    mixed,
+    name_of,
+    pack,
+    ways,
+)
 from teabert.config import load_recipe, parse_recipe, to_yaml
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
 from teabert.injections import INJECTIONS, Injection, check_injection, make_injection
-from teabert.injections.base import Site
 from teabert.injections.folding import fold
-from teabert.injections.options import SharedOptions, Span
-from teabert.injections.pertask import spread as spread_out
 from teabert.injections.several import Several
-from teabert.model import Model, build_head, build_injection
+from teabert.model import Model
 from teabert.optim import CourseAdamW
 
-TASKS = ("mood", "same", "near")
-SMALL = {
-    "pal": {"width": 12, "attention_heads": 3},
-    "lora": {"rank": 2},
-    "adapter": {"size": 5},
-    "prefix": {"length": 3},
-}
-METHODS = [{"method": name, **SMALL.get(name, {})} for name in INJECTIONS]
-VARIANTS = [
-    {"method": "input", "place": "after"},
-    {"method": "attention", "vectors": "qv", "layers": 1},
-    {"method": "attention", "share_layers": True},
-    {"method": "projected", "share_layers": True, "layers": "0-0"},
-    {"method": "activated", "share_layers": True, "act": "tanh"},
-    {"method": "activated", "init": "residual", "act": "selu"},
-    {"method": "gate", "share_layers": True},
-    {"method": "lora", "rank": 3, "layers": "1"},
-    {"method": "pal", "width": 8, "attention_heads": 2, "layers": "0"},
-    ["input", {"method": "lora", "rank": 2}, "gate", {"method": "prefix", "length": 2}],
-    ["attention", {"method": "input", "place": "after"}, {"method": "adapter", "size": 4, "layers": 1}],
-]
-ALL = METHODS + VARIANTS
 FOLDABLE = ["input", VARIANTS[0], "attention", VARIANTS[1], VARIANTS[2], "projected", VARIANTS[3], "gate", "lora"]
 FOLDABLE += [VARIANTS[6], VARIANTS[7], ["input", "attention", "projected", "gate", "lora"]]
-
-
-def name_of(choice):
-    if isinstance(choice, list):
-        return "+".join(map(name_of, choice))
-    if isinstance(choice, str):
-        return choice
-    return "-".join([choice["method"], *(f"{key}={value}" for key, value in choice.items() if key != "method")])
-
-
-every = pytest.mark.parametrize("choice", ALL, ids=name_of)
-
-
-def build(choice, seed=0, filled=True, **shape):
-    """A tiny model with an injection, in eval mode; filled: all its numbers random and far from zero"""
-    torch.manual_seed(seed)
-    encoder = Encoder(tiny_shape(**shape))
-    injection = build_injection(choice, encoder, TASKS)
-    model = Model(encoder, injection, {name: build_head(task, encoder) for name, task in tiny_tasks().items()})
-    spread(model.encoder, seed)
-    spread(model.heads, seed + 1)
-    if filled:
-        spread(model.injection, seed + 2)
-    return model.eval()
-
-
-def chosen(counts, seed=0):
-    return [(mine, row) for mine in tiny_rows(counts, seed).values() for row in range(len(mine))]
-
-
-def mixed(seed=0):
-    return chosen({"mood": 3, "same": 2, "near": 4}, seed)
-
-
-def pack(rows):
-    return collate(rows, TASKS)
-
-
-def ways(rows):
-    """The same rows as one mixed batch, shuffled, padded to the longest, and one task at a time"""
-    batch = pack(rows)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1)).tolist()
-    return {
-        "mixed": [batch],
-        "shuffled": [pack([rows[i] for i in order])],
-        "padded": [replace(batch, layout=Layout.of(batch.layout.lengths, slack=1e9))],
-        "alone": [pack([(mine, row) for mine, row in rows if mine.task == task]) for task in TASKS],
-        "one by one": [pack([pair]) for pair in rows],
-    }
-
-
-def answers(model, batches):
-    """(task, row) -> outputs"""
-    found = {}
-    for batch in batches:
-        outputs = model(batch)
-        found |= {(p.task, row): out for p in batch.parts for row, out in zip(p.rows, outputs[p.task], strict=True)}
-    return found
-
-
-def gradients(model, batches):
-    """Of a sum that weighs every output differently"""
-    model.zero_grad()
-    for (task, row), out in answers(model, batches).items():
-        weights = torch.arange(1, len(out) + 1) * (1 + row) * (1 if task == "mood" else -0.7)
-        (out * weights).sum().backward(retain_graph=True)
-    return {name: p.grad for name, p in model.named_parameters()}
 
 
 @every
@@ -324,15 +245,6 @@ def test_the_keys_vector_has_no_effect_and_no_gradient(name):
     assert max(grad.abs().max() for grad in keys) <= 1e-9
 
 
-class Watch(Injection):
-    """Keeps the first layer's context."""
-
-    def context(self, x, at):
-        if at.layer == 0:
-            self.seen = x.flatten(1)
-        return x
-
-
 @pytest.mark.parametrize("name", ["attention", "projected"])
 def test_the_values_vector_shifts_what_every_token_reads_by_a_constant(name):
     model, batch = build(name).double(), pack(mixed())
@@ -377,155 +289,6 @@ def test_a_method_either_folds_or_says_that_it_cannot(choice):
     else:
         with pytest.raises(UserError, match="cannot be folded"):
             fold(model.encoder, model.injection, "near")
-
-
-# against plain formulas
-
-
-def site(model, batch, layer=1):
-    """Somewhere inside the encoder, with random states"""
-    layout = batch.layout
-    x = torch.randn(len(batch.ids), 32, generator=torch.Generator().manual_seed(4))
-    tasks = batch.task_of_sequence
-    return Site(layer, x, tasks, tasks[layout.sequence_of_token], layout, tuple(part.task for part in batch.parts))
-
-
-def test_attention_adds_a_tasks_vectors_to_queries_keys_and_values():
-    model, batch = build("attention"), pack(mixed())
-    at, nothing = site(model, batch), torch.zeros(len(batch.ids), 32)
-    out = torch.cat(model.injection.projected(nothing, nothing, nothing, at), dim=1)
-    expected = torch.stack([model.injection.vectors[task][1] for task in TASKS])[at.task_of_token]
-    assert torch.equal(out, expected)
-
-
-@pytest.mark.parametrize("share", [False, True])
-def test_projected_adds_a_tasks_projected_vector(share):
-    model, batch = build({"method": "projected", "share_layers": share}), pack(mixed())
-    at, nothing = site(model, batch), torch.zeros(len(batch.ids), 32)
-    out = torch.cat(model.injection.projected(nothing, nothing, nothing, at), dim=1)
-    weight = model.injection.projections[0 if share else 1].weight
-    expected = torch.stack([weight @ model.injection.vectors[task][0] for task in TASKS])[at.task_of_token]
-    assert (out - expected).abs().max() <= 1e-5
-
-
-@pytest.mark.parametrize("init", ["safe", "paper", "residual"])
-@pytest.mark.parametrize("act", ["elu", "tanh", "selu", "gelu", "relu"])
-def test_activated_projects_what_came_through_the_activation(init, act):
-    model, batch = build({"method": "activated", "init": init, "act": act}), pack(mixed())
-    at, mine = site(model, batch), model.injection
-    given = torch.randn(3, len(batch.ids), 32, generator=torch.Generator().manual_seed(6))
-    vectors = torch.stack([mine.vectors[task][0] for task in TASKS])[at.task_of_token]
-    for i, out in enumerate(mine.projected(*given, at)):
-        shifted = given[i] + vectors @ mine.projections[1].weight.chunk(3)[i].T
-        last = getattr(F, act)(shifted) @ mine.last[1][i].T
-        assert (out - (shifted + last if init == "residual" else last)).abs().max() <= 1e-5
-
-
-def test_the_gradient_of_a_half_precision_table_counts_every_token():
-    table = torch.zeros(2, 4, dtype=torch.bfloat16, requires_grad=True)
-    spread_out(table, torch.tensor([0, 1] * 2560), table).sum().backward()
-    assert (table.grad == 2560).all()  # summed up in bf16 it would stop at 256
-
-
-def test_lora_adds_a_scaled_product_of_two_small_matrices_to_queries_and_values():
-    model, batch = build({"method": "lora", "rank": 2, "alpha": 5}), pack(mixed())
-    at, mine = site(model, batch), model.injection
-    q, k, v = torch.zeros(3, *at.input.shape)
-    q, k, v = mine.projected(q, k, v, at)
-    assert not k.any()
-    for token, task in enumerate(at.task_of_token.tolist()):
-        down, up = mine.down[TASKS[task]][1], mine.up[TASKS[task]][1]
-        assert (q[token] - 5 / 2 * up[0] @ down[:2] @ at.input[token]).abs().max() <= 1e-5
-        assert (v[token] - 5 / 2 * up[1] @ down[2:] @ at.input[token]).abs().max() <= 1e-5
-
-
-def test_lora_agrees_with_peft():
-    peft = pytest.importorskip("peft")
-    model, batch = build({"method": "lora", "rank": 2, "alpha": 5}), pack(chosen({"mood": 3}))
-    at, mine = site(model, batch), model.injection
-    other = peft.get_peft_model(
-        nn.ModuleDict({"query": nn.Linear(32, 32)}), peft.LoraConfig(r=2, lora_alpha=5, target_modules=["query"])
-    ).base_model.model["query"]
-    with torch.no_grad():
-        other.lora_A["default"].weight.copy_(mine.down["mood"][1, :2])
-        other.lora_B["default"].weight.copy_(mine.up["mood"][1, 0])
-    q, _, _ = mine.projected(other.base_layer(at.input), at.input, at.input, at)
-    assert (q - other(at.input)).abs().max() <= 1e-5
-
-
-def test_an_adapter_is_a_bottleneck_with_a_way_past_it():
-    model, batch = build({"method": "adapter", "size": 5}), pack(mixed())
-    at = site(model, batch)
-    for part, hook in (("after_attention", "attended"), ("after_feed_forward", "fed_forward")):
-        mine, out = getattr(model.injection, part), getattr(model.injection, hook)(at.input, at)
-        for token, task in enumerate(at.task_of_token.tolist()):
-            x, name = at.input[token], TASKS[task]
-            low = F.gelu(mine.down[name][1] @ x + mine.down_bias[name][1])
-            assert (out[token] - x - mine.up[name][1] @ low - mine.up_bias[name][1]).abs().max() <= 1e-5
-
-
-def test_a_projected_attention_layer_is_a_narrow_attention_within_each_sequence():
-    model, batch = build({"method": "pal", "width": 12, "attention_heads": 3}), pack(mixed())
-    at, mine = site(model, batch), model.injection
-    out = mine.fed_forward(torch.zeros_like(at.input), at)
-    for sequence, (start, length) in enumerate(zip(batch.layout.starts, batch.layout.lengths, strict=True)):
-        name = TASKS[batch.task_of_sequence[sequence]]
-        low = at.input[start : start + length] @ mine.down[name][0].T
-        q, k, v = (low @ mine.projection[name][1].T).view(length, 3, 3, 4).unbind(1)  # (length, heads, head_width)
-        scores = torch.einsum("ihd,jhd->hij", q, k) / 4**0.5
-        context = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(length, 12)
-        expected = F.gelu(context @ mine.up[name][0].T)
-        assert (out[start : start + length] - expected).abs().max() <= 1e-5
-
-
-def test_a_prefix_starts_with_random_keys_and_with_values_of_zero():
-    for vectors in build("prefix", filled=False).injection.vectors.values():
-        assert vectors[:, 0].all()
-        assert not vectors[:, 1].any()
-
-
-@pytest.mark.parametrize("biased", [False, True])
-def test_a_prefix_is_read_as_if_its_tokens_stood_before_each_sequence(biased):
-    model, batch = build({"method": "prefix", "length": 3}), pack(mixed())
-    at, mine, watch = site(model, batch, 0), model.injection, Watch(Injection.Config(), tiny_shape(), TASKS)
-    block, bias = model.encoder.blocks[0], torch.randn(4, 20, 20) if biased else None
-    block(at, bias, Several({"mine": mine, "watch": watch}, TASKS))
-    for sequence, (start, length) in enumerate(zip(batch.layout.starts, batch.layout.lengths, strict=True)):
-        vectors = mine.vectors[TASKS[batch.task_of_sequence[sequence]]][0].view(2, 3, 4, 8)
-        q, k, v = block.projection(at.input[start : start + length]).view(length, 3, 4, 8).unbind(1)
-        k, v = torch.cat([vectors[0], k]), torch.cat([vectors[1], v])
-        scores = torch.einsum("ihd,jhd->hij", q, k) / 8**0.5
-        if biased:  # by distance, which a prefix does not have
-            scores[:, :, 3:] += bias[:, :length, :length]
-        context = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(length, 32)
-        assert (watch.seen[start : start + length] - context).abs().max() <= 1e-5
-
-
-def test_gates_scale_attention_heads():
-    model, batch = build("gate"), pack(mixed())
-    at = site(model, batch)
-    x = at.input.view(-1, 4, 8)
-    gates = torch.stack([1 + model.injection.gates[task][1] for task in TASKS])[at.task_of_token]
-    assert torch.allclose(model.injection.context(x, at), x * gates[..., None])
-
-
-def test_layers_that_are_not_named_are_plain():
-    named = build({"method": "attention", "layers": "1"})
-    both = build("attention")
-    with torch.no_grad():
-        for task in TASKS:
-            both.injection.vectors[task][0] = 0
-            both.injection.vectors[task][1] = named.injection.vectors[task][0]
-    found = answers(named, [pack(mixed())])
-    assert all(torch.equal(out, found[key]) for key, out in answers(both, [pack(mixed())]).items())
-
-
-def test_named_layers_have_their_own_rows_in_order():
-    span = Span(SharedOptions(layers="1-2"), 4)
-    assert [layer in span for layer in range(4)] == [False, True, True, False]
-    assert (span.rows, span.row(1), span.row(2)) == (2, 0, 1)
-    shared = Span(SharedOptions(layers="1-2", share_layers=True), 4)
-    assert (shared.rows, shared.row(1), shared.row(2)) == (1, 0, 0)
 
 
 # what a recipe may say

@@ -138,6 +138,26 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """The different sequences of a batch, each once: what all tasks read alike is computed on these."""
+
+    ids: Tensor
+    """(tokens of the different sequences,)"""
+    segments: Tensor
+    """(tokens of the different sequences,)"""
+    layout: Layout
+    sequence: Tensor
+    """(sequences of the batch,) which of the different sequences each is"""
+    token: Tensor
+    """(tokens of the batch,) which of their tokens each is"""
+
+    def to(self, device: torch.device) -> "Shared":
+        """The same on another device."""
+        moved = {name: getattr(self, name).to(device) for name in ("ids", "segments", "layout", "sequence", "token")}
+        return Shared(**moved)
+
+
+@dataclass(frozen=True)
 class Batch:
     """Real tokens end to end, and what they belong to."""
 
@@ -153,6 +173,25 @@ class Batch:
     """(sequences, width) where the frozen encoder's answer is already known"""
     states: Tensor | None = None
     """(tokens, width) where its token states are; ids then mean nothing"""
+    shared: Shared | None = None
+    """where some sequences are the same, which"""
+
+    def merged(self) -> "Batch":
+        """The batch with each of its different sequences once, for an encoder that reads every task's texts alike."""
+        if self.shared is None:
+            return self
+        once = self.shared.sequence
+        parts = (replace(part, first=once[part.first], second=_at(once, part.second)) for part in self.parts)
+        of = torch.zeros(len(self.shared.layout.lengths), dtype=torch.long, device=once.device)
+        return replace(
+            self,
+            ids=self.shared.ids,
+            segments=self.shared.segments,
+            layout=self.shared.layout,
+            task_of_sequence=of,
+            parts=tuple(parts),
+            shared=None,
+        )
 
     @property
     def examples(self) -> int:
@@ -179,11 +218,19 @@ class Batch:
             parts=parts,
             pooled=None if self.pooled is None else self.pooled.to(device),
             states=None if self.states is None else self.states.to(device),
+            shared=None if self.shared is None else self.shared.to(device),
         )
 
 
-def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str]) -> Batch:
-    """Pack chosen rows, of any mix of tasks, into one batch; sequences are laid out shortest first."""
+def _at(once: Tensor, sequences: Tensor | None) -> Tensor | None:
+    return None if sequences is None else once[sequences]
+
+
+def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str], share: bool = False) -> Batch:
+    """Pack chosen rows, of any mix of tasks, into one batch; sequences are laid out shortest first.
+
+    share: texts that several tasks (or rows) have in common are read once, as far up as no task is told apart.
+    """
     wanted: dict[str, tuple[Rows, list[int]]] = {}
     for rows, row in chosen:
         wanted.setdefault(rows.task, (rows, []))[1].append(row)
@@ -195,15 +242,37 @@ def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str]) -> Batch:
             sequences += [part[row] for row in picked]
             task_of += [tasks.index(task)] * len(picked)
             seconds += [rows.second_text[row] if rows.second_text else len(part[row]) for row in picked]
-    sizes = np.array([len(ids) for ids in sequences])
-    order = np.argsort(sizes, kind="stable")
-    layout = Layout.of(sizes[order].tolist())
-    ids = torch.from_numpy(np.concatenate([sequences[i] for i in order]).astype(np.int64))
-    begins = torch.from_numpy(np.array(seconds)[order])
-    segments = (layout.place_of_token >= begins[layout.sequence_of_token]).long()
+    order = np.argsort([len(ids) for ids in sequences], kind="stable")
+    ids, segments, layout = _lay_end_to_end([sequences[i] for i in order], np.array(seconds)[order])
     where = np.empty_like(order)
     where[order] = np.arange(len(order))
-    return Batch(ids, segments, layout, torch.tensor(task_of)[order], tuple(_parts(wanted, where)))
+    shared = _shared([sequences[i] for i in order], np.array(seconds)[order], layout) if share else None
+    parts = tuple(_parts(wanted, where))
+    return Batch(ids, segments, layout, torch.tensor(task_of)[order], parts, shared=shared)
+
+
+def _lay_end_to_end(sequences: Sequence[np.ndarray], seconds: np.ndarray) -> tuple[Tensor, Tensor, Layout]:
+    """Ids, segments and layout of sequences in this order; `seconds`: the token where each one's second text begins"""
+    layout = Layout.of([len(ids) for ids in sequences])
+    ids = torch.from_numpy(np.concatenate(sequences).astype(np.int64))
+    segments = (layout.place_of_token >= torch.from_numpy(seconds)[layout.sequence_of_token]).long()
+    return ids, segments, layout
+
+
+def _shared(sequences: Sequence[np.ndarray], seconds: np.ndarray, layout: Layout) -> Shared | None:
+    """Which sequences are the same; nothing where all differ"""
+    known: dict[tuple[bytes, int], int] = {}
+    keys = (
+        (ids.astype(np.int64).tobytes(), min(int(second), len(ids))) for ids, second in zip(sequences, seconds, strict=True)
+    )
+    of = np.array([known.setdefault(key, len(known)) for key in keys])
+    if len(known) == len(sequences):
+        return None
+    first = np.unique(of, return_index=True)[1]  # they stand in order of length, as the sequences do
+    ids, segments, once = _lay_end_to_end([sequences[i] for i in first], seconds[first])
+    sequence = torch.from_numpy(of)
+    token = once.starts[sequence][layout.sequence_of_token] + layout.place_of_token
+    return Shared(ids, segments, once, sequence, token)
 
 
 def _parts(wanted: dict[str, tuple[Rows, list[int]]], where: np.ndarray) -> Iterator[Part]:

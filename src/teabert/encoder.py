@@ -150,15 +150,19 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch, injection: Injection) -> Tensor:
         """A packed batch -> the last layer's states, (tokens, width)"""
-        layout = batch.layout
-        task_of_token = batch.task_of_sequence[layout.sequence_of_token]
-        x = self.embeddings(batch.ids, batch.segments, layout)
-        names = tuple(part.task for part in batch.parts)
-        at = Site(-1, x, batch.task_of_sequence, task_of_token, layout, names)
+        shared = batch.shared if 0 < injection.first < self.shape.layers else None
+        ids, segments, layout = batch.ids, batch.segments, batch.layout
+        if shared is not None:  # until tasks are told apart, each of the different texts is read once
+            ids, segments, layout = shared.ids, shared.segments, shared.layout
+        x = self.embeddings(ids, segments, layout)
+        at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch)
         x = self.embedding_norm(injection.embedded(x, at))
         x = self.dropout(injection.normalised(x, at))
         bias = None if self.distance is None else self.distance(max(layout.lengths))
         for layer, block in enumerate(self.blocks):
+            if shared is not None and layer == injection.first:
+                x = x.index_select(0, shared.token)
+                at = _site(x, batch.task_of_sequence, batch.layout, batch)
             x = block(replace(at, layer=layer, input=x), bias, injection)
         return x
 
@@ -166,6 +170,12 @@ class Encoder(nn.Module):
         """BERT's pooled first token, (sequences, width); the bare first token where the family has no pooler"""
         first = x[layout.starts]
         return first if self.pooler is None else torch.tanh(self.pooler(first))
+
+
+def _site(x: Tensor, task_of_sequence: Tensor, layout: Layout, batch: Batch) -> Site:
+    """The place below all layers"""
+    names = tuple(part.task for part in batch.parts)
+    return Site(-1, x, task_of_sequence, task_of_sequence[layout.sequence_of_token], layout, names)
 
 
 Prefix = tuple[Tensor, Tensor]

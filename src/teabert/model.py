@@ -32,6 +32,8 @@ class Model(nn.Module):
         """Each task's outputs, (examples, outputs), for the tasks in the batch"""
         if batch.pooled is not None:
             return self._from_pooled(batch, batch.pooled)
+        if self.injection.first == self.encoder.shape.layers:
+            batch = batch.merged()
         reading = self.read(batch)
         with torch.autocast(reading.states.device.type, enabled=False):  # bf16 has but 128 numbers from 4 to 8
             return {part.task: self.head(part.task)(reading, part) for part in batch.parts}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from teabert.injections.base import Injection, Site
-from teabert.injections.options import SharedOptions, Span
+from teabert.injections.options import SharedOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 from teabert.injections.projected import projections
 
@@ -46,7 +46,7 @@ class Activated(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span, self.residual, self.act = Span(config, shape.layers), config.init == "residual", config.act
+        self.residual, self.act = config.init == "residual", config.act
         self.vectors = PerTask(tasks, (1, shape.width), PAPER if config.init == "paper" else 0.0)
         self.projections = projections(self.span.rows, shape.width)
         self.last = nn.ParameterList(_last(config.init, shape.width) for _ in range(self.span.rows))

@@ -34,7 +34,6 @@ class Adapter(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span = Span(config, shape.layers)
         self.after_attention = Bottleneck(config, shape.width, self.span, tasks)
         self.after_feed_forward = Bottleneck(config, shape.width, self.span, tasks)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
-from teabert.injections.options import SharedOptions, Span
+from teabert.injections.options import SharedOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Attention(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span, self.kinds = Span(config, shape.layers), len(config.vectors)
+        self.kinds = len(config.vectors)
         size = (self.span.rows, self.kinds * shape.width)
         self.vectors = PerTask(tasks, size, PAPER if config.init == "paper" else 0.0)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from teabert.batches import Layout
+from teabert.injections.options import Span
 from teabert.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Injection(nn.Module):
     def __init__(self, config: Settings, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__()
         self.tasks = tuple(tasks)
+        self.span = Span(config, shape.layers)
+
+    @property
+    def first(self) -> int:
+        """The first layer that tells tasks apart, -1 for the embeddings; below it a text is the same to all tasks"""
+        return self.span.layers.start
 
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the summed embeddings before their LayerNorm"""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import block
-from teabert.injections.options import SharedOptions, Span
+from teabert.injections.options import SharedOptions
 from teabert.injections.pertask import PerTask, spread
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ class Gate(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span = Span(config, shape.layers)
         self.gates = PerTask(tasks, (self.span.rows, shape.attention_heads))
 
     def context(self, x: Tensor, at: Site) -> Tensor:

@@ -28,6 +28,11 @@ class Input(Injection):
         self.place = config.place
         self.vectors = PerTask(tasks, (1, shape.width), PAPER if config.init == "paper" else 0.0)
 
+    @property
+    def first(self) -> int:
+        """In the embeddings"""
+        return -1
+
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width)"""
         return self._add(x, at) if self.place == "before" else x

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import block
-from teabert.injections.options import LayerOptions, Span
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, by_task
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LoRA(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span, self.rank, self.scale = Span(config, shape.layers), config.rank, config.alpha / config.rank
+        self.rank, self.scale = config.rank, config.alpha / config.rank
         self.down = PerTask(tasks, (self.span.rows, 2 * config.rank, shape.width), PAPER)  # queries first, then values
         self.up = PerTask(tasks, (self.span.rows, 2, shape.width, config.rank))
         if config.init == "safe":

@@ -44,10 +44,10 @@ class SharedOptions(LayerOptions):
 
 
 class Span:
-    """The conditioned layers, and which row of the parameters belongs to each."""
+    """The conditioned layers (none, for options that name no layers), and which row of the parameters belongs to each."""
 
-    def __init__(self, options: LayerOptions, layers: int) -> None:
-        self.layers = _range(options.layers, layers)
+    def __init__(self, options: Settings, layers: int) -> None:
+        self.layers = _range(options.layers, layers) if isinstance(options, LayerOptions) else range(layers, layers)
         self.shared = isinstance(options, SharedOptions) and options.share_layers
 
     def __contains__(self, layer: int) -> bool:

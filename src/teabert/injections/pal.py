@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from teabert.injections.base import Injection, Site
-from teabert.injections.options import LayerOptions, Span
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, by_task
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ProjectedAttentionLayers(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span, self.dropout = Span(config, shape.layers), shape.attention_dropout
+        self.dropout = shape.attention_dropout
         self.heads = (-1, config.attention_heads, config.width // config.attention_heads)
         self.down = PerTask(tasks, (1, config.width, shape.width), PAPER)
         self.projection = PerTask(tasks, (self.span.rows, 3 * config.width, config.width), PAPER)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from teabert.injections.base import Injection, Site
-from teabert.injections.options import LayerOptions, Span
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class Prefix(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span = Span(config, shape.layers)
         self.size = (2, config.length, shape.attention_heads, shape.head_width)
         self.vectors = PerTask(tasks, (self.span.rows, 2, config.length * shape.width), PAPER)
         if config.init == "safe":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
-from teabert.injections.options import SharedOptions, Span
+from teabert.injections.options import SharedOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ class Projected(Injection):
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:
         super().__init__(config, shape, tasks)
-        self.span = Span(config, shape.layers)
         self.vectors = PerTask(tasks, (1, shape.width), PAPER if config.init == "paper" else 0.0)
         self.projections = projections(self.span.rows, shape.width)
 

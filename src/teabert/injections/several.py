@@ -21,6 +21,11 @@ class Several(Injection):
         self.foldable = all(method.foldable for method in self.each())
         self.exact_at_start = all(method.exact_at_start for method in self.each())
 
+    @property
+    def first(self) -> int:
+        """The lowest of theirs"""
+        return min(method.first for method in self.each())
+
     def each(self) -> Iterable[Injection]:
         """The methods, in order"""
         return cast(Iterable[Injection], self.methods.values())

@@ -18,7 +18,7 @@ from teabert.batches import Batch, Rows, collate
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
 from teabert.injections import Injection
-from teabert.model import Model, build_head
+from teabert.model import Model, build_heads
 from teabert.tasks import Task, make_task
 from teabert.text import TextEncoder
 
@@ -164,8 +164,7 @@ def tiny_model(seed: int = 0) -> Model:
     """A model of the tiny tasks, in eval mode, weights far from zero"""
     tasks = tiny_tasks()
     base = Encoder(tiny_shape())
-    heads = {name: build_head(task, base) for name, task in tasks.items()}
-    model = Model(base, Injection(Injection.Config(), base.shape, tuple(tasks)), heads)
+    model = Model(base, Injection(Injection.Config(), base.shape, tuple(tasks)), *build_heads(tasks, base))
     spread(model, seed)
     return model.eval()
 

@@ -9,7 +9,7 @@ from conftest import spread, tiny_rows, tiny_shape, tiny_tasks
 from teabert.batches import Layout, collate
 from teabert.encoder import Encoder
 from teabert.injections import INJECTIONS, Injection
-from teabert.model import Model, build_head, build_injection
+from teabert.model import Model, build_heads, build_injection
 
 TASKS = ("mood", "same", "near")
 SMALL = {
@@ -51,7 +51,7 @@ def build(choice, seed=0, filled=True, **shape):
     torch.manual_seed(seed)
     encoder = Encoder(tiny_shape(**shape))
     injection = build_injection(choice, encoder, TASKS)
-    model = Model(encoder, injection, {name: build_head(task, encoder) for name, task in tiny_tasks().items()})
+    model = Model(encoder, injection, *build_heads(tiny_tasks(), encoder))
     spread(model.encoder, seed)
     spread(model.heads, seed + 1)
     if filled:

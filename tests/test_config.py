@@ -320,7 +320,8 @@ def test_a_recipe_written_down_shows_every_default():
     written = yaml.safe_load(to_yaml(parse_recipe({"tasks": ["sst"]})))
     assert set(written) == set(Recipe.model_fields)
     assert written["train"]["epochs"] == 10
-    assert written["tasks"]["sst"]["head"] == {"read": "mean", "answer": "linear", "dropout": 0.1}
+    usual = {"read": "mean", "answer": "linear", "dropout": 0.1, "stretch": None, "share": None}
+    assert written["tasks"]["sst"]["head"] == usual
 
 
 LABELS = st.lists(st.one_of(st.text(min_size=1, max_size=6), st.integers(-3, 3), st.booleans()), min_size=2, max_size=4)

@@ -9,7 +9,7 @@ from conftest import rows_of, tiny_shape
 from teabert.batches import collate
 from teabert.config import load_recipe
 from teabert.encoder import Encoder
-from teabert.heads import ANSWERS, READERS, Head, Reading
+from teabert.heads import ANSWERS, READERS, Head, Reading, stretched
 from teabert.methods import resolve
 from teabert.model import build_head
 
@@ -21,9 +21,9 @@ def vectors(count, seed, width=32):
     return torch.randn(2, count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).unbind()
 
 
-def answer(choice, outputs=1, span=(0.0, 1.0), width=32):
+def answer(choice, outputs=1, width=32):
     method, config = resolve(ANSWERS, choice, "answer")
-    return method(config, width, outputs, span).double()
+    return method(config, width, outputs).double()
 
 
 def reading_of(lengths, seed, apart=False):
@@ -90,13 +90,15 @@ def test_linear_answers_equal_their_formulas(lengths, seed, outputs):
 
 
 @given(SEEDS, st.floats(-10, 10), st.floats(0.1, 10))
-def test_a_squashed_score_stays_in_its_range(seed, low, size):
-    u, _ = vectors(5, seed)
-    head = answer({"method": "linear", "squash": True}, 1, (low, low + size))
-    scores = head(100 * u, None)
-    assert ((scores >= low - 1e-9) & (scores <= low + size + 1e-9)).all()
-    expected = low + size / (1 + torch.exp(-(u @ head.linear.weight.T + head.linear.bias)))
-    assert (head(u, None) - expected).abs().max() <= 1e-9
+def test_a_number_is_stretched_over_the_range_raw_or_after_a_sigmoid(seed, low, size):
+    numbers, _ = vectors(5, seed, 1)
+    span = (low, low + size)
+    squeezed = stretched(100 * numbers, "sigmoid", span)
+    assert ((squeezed >= low - 1e-9) & (squeezed <= low + size + 1e-9)).all()
+    assert (stretched(numbers, "sigmoid", span) - (low + size / (1 + torch.exp(-numbers)))).abs().max() <= 1e-9
+    assert torch.equal(stretched(numbers, "none", span), numbers)
+    assert (stretched(numbers, "raw", span) - (low + size * numbers)).abs().max() <= 1e-12
+    assert torch.equal(stretched(numbers, "raw", (0, 5)), 5 * numbers), "STS, as the paper writes it"
 
 
 @given(COUNTS, SEEDS, st.integers(1, 20))
@@ -116,13 +118,13 @@ def test_dot_is_the_product_of_one_shared_projection(lengths, seed, width):
 @given(COUNTS, SEEDS, st.floats(-5, 5), st.floats(0.1, 10))
 def test_cosine_is_its_formula_and_stays_in_the_range(lengths, seed, low, size):
     u, v = vectors(len(lengths), seed)
-    head = answer("cosine", span=(low, low + size))
-    scores = head(u, v)[:, 0]
+    head, span = answer("cosine"), (low, low + size)
+    scores = stretched(head(u, v), head.stretch, span)[:, 0]
     cosine = (u * v).sum(1) / (u.norm(dim=1) * v.norm(dim=1))
     assert (scores - (low + size * cosine.clamp(min=0))).abs().max() <= 1e-9
     assert ((scores >= low) & (scores <= low + size + 1e-9)).all()
-    assert (head(u, 3 * u) - (low + size)).abs().max() <= 1e-9, "the same direction gets the highest score"
-    assert (head(u, -u) - low).abs().max() <= 1e-9, "opposite ones get the lowest"
+    assert (head(u, 3 * u) - 1).abs().max() <= 1e-9, "the same direction gets the highest score"
+    assert (head(u, -u)).abs().max() <= 1e-9, "opposite ones get the lowest"
     assert not list(head.parameters())
 
 

@@ -87,7 +87,7 @@ def test_the_injection_changes_every_answer_and_the_tasks_differ(choice):
     model, rows = build(choice), chosen({"mood": 3})
     if choice == {"method": "none"}:
         return
-    without = answers(Model(model.encoder, plain(), dict(model.heads)), [pack(rows)])
+    without = answers(Model(model.encoder, plain(), model.heads, model.uses), [pack(rows)])
     batch = pack(rows)
     with torch.no_grad():
         states = [model.encoder(replace(batch, **other_task(batch, task)), model.injection) for task in TASKS]
@@ -107,7 +107,7 @@ def other_task(batch, task):
 def test_a_safe_start_leaves_the_pretrained_answers_exactly_as_they_were(choice):
     model, batches = build(choice, filled=False), [pack(mixed())]
     mine = answers(model, batches)
-    theirs = answers(Model(model.encoder, plain(), dict(model.heads)), batches)
+    theirs = answers(Model(model.encoder, plain(), model.heads, model.uses), batches)
     same = all(torch.equal(out, theirs[key]) for key, out in mine.items())
     assert same == (model.injection.exact_at_start or choice.get("init") == "residual")
 
@@ -272,7 +272,7 @@ def test_the_values_vector_shifts_what_every_token_reads_by_a_constant(name):
 def test_one_task_folds_into_a_plain_encoder_with_the_same_answers(choice, task):
     model, rows = build(choice), [pack(chosen({task: 4}))]
     original = {key: value.clone() for key, value in model.encoder.state_dict().items()}
-    folded = Model(fold(model.encoder, model.injection, task), plain(), dict(model.heads))
+    folded = Model(fold(model.encoder, model.injection, task), plain(), model.heads, model.uses)
     found = answers(folded, rows)
     assert all((out - found[key]).abs().max() <= 1e-5 for key, out in answers(model, rows).items())
     assert folded.encoder.state_dict().keys() == original.keys()

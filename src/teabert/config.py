@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from teabert.errors import UserError, nearest
 from teabert.injections import Injections, check_injection
+from teabert.methods import as_mapping
 from teabert.metrics import AGGREGATES
 from teabert.optim import OptimSettings, Schedule
 from teabert.sampling import SamplingSettings
@@ -115,6 +116,41 @@ def check(recipe: Recipe) -> None:
                 f"tasks: '{name}' is never trained together with '{', '.join(clash)}': its rows contain dev and test rows"
                 f" of {', '.join(clash)}, so the scores would be false. Leave one of them out."
             )
+        if task.head.share is not None:
+            check_shared_head(task, [other for other in recipe.tasks.values() if other is not task])
+
+
+def check_shared_head(task: Task, others: Sequence[Task]) -> None:
+    """A head is shared by tasks whose heads are alike in all but how a number becomes a score."""
+    key = f"tasks.{task.name}.head.share"
+    sharing = [other for other in others if other.head_name == task.head_name]
+    if not sharing:
+        raise ValueError(
+            f"{key}: '{task.head.share}' is neither another task nor a name that another task gives. Name one of"
+            f" {', '.join(other.name for other in others) or 'several tasks'}, or give the same name to both."
+        )
+    for other in sharing:
+        unlike = [what for what, mine in head_facts(task).items() if mine != head_facts(other)[what]]
+        if unlike:
+            shown_facts = "; ".join(f"{what}: {head_facts(task)[what]} and {head_facts(other)[what]}" for what in unlike)
+            raise ValueError(
+                f"{key}: '{task.name}' and '{other.name}' are too unlike to share a head ({shown_facts})."
+                " Make these alike, or give each its own head."
+            )
+
+
+def head_facts(task: Task) -> dict[str, Any]:
+    """What tasks that share a head must have in common."""
+    several = task.outputs > 1  # a single number may mean a yes or no to one task and a score to another
+    return {
+        "head.read": as_mapping(task.head.read),
+        "head.answer": as_mapping(task.head.answer),
+        "head.dropout": task.head.dropout,
+        "sequences for an example": task.sequences,
+        "outputs": task.outputs,
+        "kind": task.kind if several else None,
+        "labels": task.labels if several else None,
+    }
 
 
 def load_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:

@@ -1,6 +1,7 @@
 """Encoder + injection + heads: a packed batch of any mix of tasks in, each task's outputs out. Read this first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from teabert.batches import Batch
 from teabert.encoder import Encoder
-from teabert.heads import ANSWERS, READERS, Head, Reading
+from teabert.heads import ANSWERS, READERS, Head, Reading, Stretch, stretched
 from teabert.injections import Injection, Injections, make_injection
 from teabert.methods import resolve
 from teabert.tasks import Task
@@ -18,15 +19,30 @@ if TYPE_CHECKING:
     from teabert.config import Recipe
 
 
+@dataclass(frozen=True)
+class Use:
+    """How a task uses a head, which may be that of several tasks."""
+
+    head: str
+    stretch: Stretch = "none"
+    span: tuple[float, float] = (0.0, 1.0)
+
+    @classmethod
+    def of(cls, task: Task) -> "Use":
+        """As the recipe says"""
+        return cls(task.head_name, task.stretch, task.span)
+
+
 class Model(nn.Module):
     """One encoder for all tasks."""
 
-    def __init__(self, encoder: Encoder, injection: Injection, heads: dict[str, Head]) -> None:
+    def __init__(self, encoder: Encoder, injection: Injection, heads: Mapping[str, Head], uses: Mapping[str, Use]) -> None:
         super().__init__()
         self.encoder = encoder
         self.injection = injection
         self.heads = nn.ModuleDict(heads)
-        self.tasks = tuple(heads)
+        self.uses = dict(uses)
+        self.tasks = tuple(uses)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Each task's outputs, (examples, outputs), for the tasks in the batch"""
@@ -36,7 +52,7 @@ class Model(nn.Module):
             batch = batch.merged()
         reading = self.read(batch)
         with torch.autocast(reading.states.device.type, enabled=False):  # bf16 has but 128 numbers from 4 to 8
-            return {part.task: self.head(part.task)(reading, part) for part in batch.parts}
+            return {part.task: self.finish(part.task, self.head(part.task)(reading, part)) for part in batch.parts}
 
     def read(self, batch: Batch) -> Reading:
         """What the encoder makes of a batch"""
@@ -46,16 +62,22 @@ class Model(nn.Module):
 
     def head(self, task: str) -> Head:
         """The head of a task"""
-        head = self.heads[task]
+        head = self.heads[self.uses[task].head]
         assert isinstance(head, Head)
         return head
+
+    def finish(self, task: str, outputs: Tensor) -> Tensor:
+        """What a head says -> what it means to the task: a score in its range"""
+        use = self.uses[task]
+        return stretched(outputs, use.stretch, use.span)
 
     def _from_pooled(self, batch: Batch, pooled: Tensor) -> dict[str, Tensor]:
         outputs = {}
         with torch.autocast(pooled.device.type, enabled=False):
             for part in batch.parts:
                 second = None if part.second is None else pooled[part.second]
-                outputs[part.task] = self.head(part.task).answers(pooled[part.first], second)
+                answers = self.head(part.task).answers(pooled[part.first], second)
+                outputs[part.task] = self.finish(part.task, answers)
         return outputs
 
     @property
@@ -71,9 +93,19 @@ def build_head(task: Task, encoder: Encoder) -> Head:
     shape = encoder.shape
     return Head(
         reader(reader_config, shape, task.sequences),
-        answer(answer_config, shape.width, task.outputs, task.span),
+        answer(answer_config, shape.width, task.outputs),
         task.head.dropout,
     )
+
+
+def build_heads(tasks: Mapping[str, Task], encoder: Encoder) -> tuple[dict[str, Head], dict[str, Use]]:
+    """The heads by name, each once, and how every task uses its own or shared one."""
+    uses = {name: Use.of(task) for name, task in tasks.items()}
+    heads: dict[str, Head] = {}
+    for name, task in tasks.items():
+        if uses[name].head not in heads:
+            heads[uses[name].head] = build_head(task, encoder)
+    return heads, uses
 
 
 def build_injection(choice: Injections, encoder: Encoder, tasks: Sequence[str]) -> Injection:
@@ -84,7 +116,7 @@ def build_injection(choice: Injections, encoder: Encoder, tasks: Sequence[str]) 
 def assemble(recipe: "Recipe", encoder: Encoder) -> Model:
     """The recipe's model around an encoder; new weights come from torch's current seed."""
     injection = build_injection(recipe.injection, encoder, tuple(recipe.tasks))
-    return Model(encoder, injection, {name: build_head(task, encoder) for name, task in recipe.tasks.items()})
+    return Model(encoder, injection, *build_heads(recipe.tasks, encoder))
 
 
 def check_fits(recipe: "Recipe", folder: Path) -> None:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from teabert.batches import Part
-from teabert.heads.answering import Answer, Concatenated, Coral, Cosine, Difference, Dot, Linear
+from teabert.heads.answering import Answer, Concatenated, Coral, Cosine, Difference, Dot, Linear, Stretch, stretched
 from teabert.heads.attending import TaskAttention
 from teabert.heads.reading import FirstToken, Mean, Reader, Reading
 
@@ -40,4 +40,4 @@ class Head(nn.Module):
         return self.answer(self.dropout(first), None if second is None else self.dropout(second))
 
 
-__all__ = ["ANSWERS", "READERS", "Head", "Reader", "Reading"]
+__all__ = ["ANSWERS", "READERS", "Head", "Reader", "Reading", "Stretch", "stretched"]

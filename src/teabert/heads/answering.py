@@ -1,12 +1,25 @@
 """Answers: from the vector of a text (or the two vectors of a pair encoded apart) to the task's outputs."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from teabert.settings import Settings
+
+Stretch = Literal["none", "raw", "sigmoid"]
+"""How a head's number becomes a score in the range of its task: as it is; stretched over the range, 0 to its lowest and 1
+to its highest, so 5x for STS; or the same after a sigmoid."""
+
+
+def stretched(outputs: Tensor, how: Stretch, span: tuple[float, float]) -> Tensor:
+    """Numbers -> scores, of the same shape"""
+    if how == "none":
+        return outputs
+    low, high = span
+    return low + (high - low) * (torch.sigmoid(outputs) if how == "sigmoid" else outputs)
 
 
 class Answer(nn.Module):
@@ -20,7 +33,10 @@ class Answer(nn.Module):
     class Config(Settings):
         """No options."""
 
-    def __init__(self, config: Settings, width: int, outputs: int, span: tuple[float, float]) -> None:
+    stretch: Stretch = "none"
+    """How its number usually becomes a score; see Stretch."""
+
+    def __init__(self, config: Settings, width: int, outputs: int) -> None:
         super().__init__()
 
     def forward(self, first: Tensor, second: Tensor | None) -> Tensor:
@@ -29,29 +45,19 @@ class Answer(nn.Module):
 
 
 class Linear(Answer):
-    """One linear layer on the text's vector; a score comes out as it is, or squashed into the task's range."""
-
-    class Config(Settings):
-        """Options of linear."""
-
-        squash: bool = False
-        """For scores: a sigmoid, stretched over the task's range."""
+    """One linear layer on the text's vector."""
 
     joins = 1
     join: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(lambda first, second: first)
 
-    def __init__(self, config: Config, width: int, outputs: int, span: tuple[float, float]) -> None:
-        super().__init__(config, width, outputs, span)
+    def __init__(self, config: Settings, width: int, outputs: int) -> None:
+        super().__init__(config, width, outputs)
         self.linear = nn.Linear(self.joins * width, outputs)
-        self.squash, self.span = config.squash, span
 
     def forward(self, first: Tensor, second: Tensor | None) -> Tensor:
         """(examples, width) -> (examples, outputs)"""
-        outputs = self.linear(self.join(first, second))
-        if not self.squash:
-            return outputs
-        low, high = self.span
-        return low + (high - low) * torch.sigmoid(outputs)
+        outputs: Tensor = self.linear(self.join(first, second))
+        return outputs
 
 
 class Coral(Answer):
@@ -59,8 +65,8 @@ class Coral(Answer):
 
     kinds = ("ordinal",)
 
-    def __init__(self, config: Settings, width: int, outputs: int, span: tuple[float, float]) -> None:
-        super().__init__(config, width, outputs, span)
+    def __init__(self, config: Settings, width: int, outputs: int) -> None:
+        super().__init__(config, width, outputs)
         self.direction = nn.Linear(width, 1, bias=False)
         self.thresholds = nn.Parameter(torch.linspace(1, -1, outputs))  # the higher, the harder to pass
 
@@ -97,8 +103,8 @@ class Dot(Answer):
         width: int = 768
         """Width of the projection; the paper takes 768 for Quora and 3072 for STS."""
 
-    def __init__(self, config: Config, width: int, outputs: int, span: tuple[float, float]) -> None:
-        super().__init__(config, width, outputs, span)
+    def __init__(self, config: Config, width: int, outputs: int) -> None:
+        super().__init__(config, width, outputs)
         self.projection = nn.Linear(width, config.width)
 
     def forward(self, first: Tensor, second: Tensor | None) -> Tensor:
@@ -108,17 +114,13 @@ class Dot(Answer):
 
 
 class Cosine(Answer):
-    """ReLU of the cosine, stretched over the task's range: 5 ReLU(cos) for STS (TEA-BERT)."""
+    """ReLU of the cosine, usually stretched over the task's range: 5 ReLU(cos) for STS (TEA-BERT)."""
 
     apart = True
     kinds = ("score",)  # never below zero, so as a yes or no it would hardly ever say no
-
-    def __init__(self, config: Settings, width: int, outputs: int, span: tuple[float, float]) -> None:
-        super().__init__(config, width, outputs, span)
-        self.span = span
+    stretch = "raw"
 
     def forward(self, first: Tensor, second: Tensor | None) -> Tensor:
         """(examples, width) -> (examples, 1)"""
         assert second is not None, "a cosine needs two vectors"
-        low, high = self.span
-        return (low + (high - low) * F.relu(F.cosine_similarity(first, second, dim=-1))).unsqueeze(-1)
+        return F.relu(F.cosine_similarity(first, second, dim=-1)).unsqueeze(-1)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from teabert.errors import unknown
-from teabert.heads import ANSWERS, READERS
+from teabert.heads import ANSWERS, READERS, Stretch
 from teabert.losses import LOSSES
 from teabert.methods import Choice, resolve
 from teabert.metrics import METRICS
@@ -49,6 +49,11 @@ class HeadChoice(Settings):
     """The answer: linear, concatenated, difference, dot, cosine, or {method: NAME, option: value}."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout between reader and answer; the papers' is 0.3."""
+    stretch: Stretch | None = None
+    """For scores: how the head's number becomes one in the task's range. none: as it is; raw: stretched over the range,
+    5x for STS; sigmoid: the same after a sigmoid. Left out, cosine's is raw and others have none."""
+    share: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]+$")
+    """Another task, whose head is used; or a name that several tasks give to the one head they have in common."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -150,7 +155,7 @@ class Task(Settings):
             raise ValueError("class_weights: a score task has no classes")
 
     def _check_head(self) -> None:
-        answer, options = resolve(ANSWERS, self.head.answer, "head.answer")
+        answer, _ = resolve(ANSWERS, self.head.answer, "head.answer")
         if answer.apart and self.sequences != 2:
             raise ValueError(
                 f"head.answer: '{self.head.answer}' compares two vectors, but this task "
@@ -161,8 +166,8 @@ class Task(Settings):
             raise ValueError(f"head.answer: pair: apart gives two vectors, '{self.head.answer}' reads one; use {fitting}")
         if self.kind not in answer.kinds:
             raise ValueError(f"head.answer: '{self.head.answer}' fits kind {' and '.join(answer.kinds)}, not '{self.kind}'")
-        if getattr(options, "squash", False) and self.kind != "score":
-            raise ValueError(f"head.answer: squash is for scores; the loss of kind '{self.kind}' wants plain outputs")
+        if self.head.stretch not in (None, "none") and self.kind != "score":
+            raise ValueError(f"head.stretch: it is for scores; the loss of kind '{self.kind}' wants plain outputs")
 
     @property
     def meaning(self) -> Kind:
@@ -182,9 +187,22 @@ class Task(Settings):
         return len(self.labels) if self.kind in ("classes", "multilabel") else 1
 
     @property
+    def head_name(self) -> str:
+        """The head it uses: its own, or a shared one."""
+        return self.head.share or self.name
+
+    @property
     def span(self) -> tuple[float, float]:
         """The range of a score; 0 to 1 for other kinds."""
         return self.range or (0.0, 1.0)
+
+    @property
+    def stretch(self) -> Stretch:
+        """How the head's number becomes a score: as the recipe says, or as the answer usually does."""
+        if self.head.stretch is not None:
+            return self.head.stretch
+        usual: Stretch = resolve(ANSWERS, self.head.answer, "head.answer")[0].stretch
+        return usual
 
     @property
     def loss_name(self) -> str:

@@ -27,7 +27,7 @@ from teabert.batches import Rows
 from teabert.config import Recipe, parse_recipe
 from teabert.device import autocast
 from teabert.hub import encoder_folder
-from teabert.losses import LOSSES
+from teabert.losses import make_loss
 from teabert.progress import Quiet
 from teabert.runs import machine_facts
 from teabert.training import Trainer
@@ -68,7 +68,7 @@ class Usual(nn.Module):
         joined = vectors[0] if len(vectors) == 1 else torch.cat([*vectors, (vectors[0] - vectors[1]).abs()], -1)
         outputs = self.heads[rows.task](joined)
         labels = torch.from_numpy(rows.labels[list(picked)])
-        return LOSSES[self.tasks[rows.task].loss_name].function(outputs.float(), labels).mean()
+        return make_loss(self.tasks[rows.task].loss_choice)(outputs.float(), labels).mean()
 
     def read(self, texts: Sequence[np.ndarray]) -> Tensor:
         """The dropped-out mean over each text's tokens"""

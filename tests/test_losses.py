@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from teabert.losses import LOSSES, label_weights, negative_pearson
+from teabert.losses import LOSSES, label_weights, make_loss, negative_pearson
 from teabert.tasks.kinds import KINDS, sigmoid, softmax
 
 NUMBERS = st.floats(-15, 15).map(lambda value: round(value, 3))
@@ -161,3 +161,43 @@ def test_cumulative_is_one_yes_or_no_question_for_each_threshold():
         answers = [chance if label > place else 1 - chance for place, chance in enumerate(chances)]
         found = LOSSES["cumulative"].function(outputs, torch.tensor([float(label)]))
         assert found.item() == pytest.approx(-sum(math.log(answer) for answer in answers))
+
+
+def test_smoothed_cross_entropy_equals_scipy_s_relative_entropy_to_the_smoothed_label():
+    outputs = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.3, -2.0]], dtype=torch.float64)
+    found = make_loss({"method": "cross_entropy", "smooth": 0.3})(outputs, torch.tensor([0.0, 2.0]))
+    for row, label, loss in zip(outputs.numpy(), (0, 2), found.tolist(), strict=True):
+        wanted = np.full(3, 0.1) + 0.7 * np.eye(3)[label]
+        expected = scipy.special.rel_entr(wanted, scipy.special.softmax(row)).sum() + scipy.special.entr(wanted).sum()
+        assert loss == pytest.approx(expected)
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 6).flatmap(logits), st.floats(0.1, 5), st.randoms(use_true_random=False))
+def test_near_cross_entropy_lets_a_label_stand_for_its_neighbours(outputs, sharpness, random):
+    labels = [random.randrange(outputs.shape[1]) for _ in outputs]
+    found = make_loss({"method": "near_cross_entropy", "sharpness": sharpness})(torch.tensor(outputs), torch.tensor(labels))
+    for row, label, loss in zip(outputs, labels, found.tolist(), strict=True):
+        wanted = scipy.special.softmax([-sharpness * (level - label) ** 2 for level in range(len(row))])
+        assert loss == pytest.approx(-(wanted * scipy.special.log_softmax(row)).sum(), rel=1e-6, abs=1e-9)
+
+
+def test_the_help_on_sharpness_says_what_neighbours_get():
+    one, three = (np.exp(-sharpness) for sharpness in (1, 3))
+    assert (round(one, 2), round(three, 2)) == (0.37, 0.05)
+
+
+@given(st.integers(2, 6).flatmap(logits), st.integers(0, 10**6))
+def test_soft_cross_entropy_and_earth_mover_take_how_likely_each_label_is(outputs, seed):
+    wanted = np.random.default_rng(seed).dirichlet(np.ones(outputs.shape[1]), len(outputs))
+    found = make_loss("soft_cross_entropy")(torch.tensor(outputs), torch.tensor(wanted))
+    assert found.numpy() == pytest.approx(-(wanted * scipy.special.log_softmax(outputs, -1)).sum(1), rel=1e-6, abs=1e-9)
+    moved = make_loss("squared_earth_mover")(torch.tensor(outputs), torch.tensor(wanted))
+    gaps = np.cumsum(scipy.special.softmax(outputs, -1) - wanted, axis=1)
+    assert moved.numpy() == pytest.approx((gaps**2).sum(1), rel=1e-6, abs=1e-9)
+
+
+def test_soft_labels_weigh_their_classes_as_likely_as_they_are():
+    likely = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+    found = label_weights(likely, torch.tensor([2.0, 4.0, 10.0]), soft=True)
+    assert found.tolist() == pytest.approx([3.0, 8.0])

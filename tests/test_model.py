@@ -13,7 +13,7 @@ from teabert.config import parse_recipe
 from teabert.device import autocast
 from teabert.encoder import Encoder
 from teabert.evaluation import evaluate, outputs
-from teabert.losses import LOSSES
+from teabert.losses import make_loss
 from teabert.model import Model, assemble, build
 from teabert.source import Source, encode
 from teabert.tasks.reading import Example
@@ -71,7 +71,7 @@ def train(model, batch, steps, lr) -> Iterator[float]:
     optimiser = torch.optim.Adam(model.parameters(), lr)
     for _ in range(steps):
         found = model(batch)
-        losses = [LOSSES[tasks[p.task].loss_name].function(found[p.task], p.labels) for p in batch.parts]
+        losses = [make_loss(tasks[p.task].loss_choice)(found[p.task], p.labels) for p in batch.parts]
         assert sum(map(len, losses)) == batch.examples
         loss = torch.cat(losses).mean()
         optimiser.zero_grad()

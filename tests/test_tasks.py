@@ -47,9 +47,9 @@ def test_every_listed_task_survives_being_written_down(name):
 def test_every_kind_has_a_usual_loss_and_usual_metrics(kind):
     facts = {"score": {"range": [0, 1]}}.get(kind, {"labels": ["a", "b"]})
     task = make_task("own", {"texts": "text", "kind": kind, "files": "{split}.csv"} | facts, "own")
-    assert kind in LOSSES[task.loss_name].kinds
+    assert kind in LOSSES[task.loss_choice].kinds
     assert set(task.all_metrics) <= set(KINDS[kind].accepts) <= set(METRICS)
-    assert task.outputs == {"classes": 2, "ordinal": 1, "binary": 1, "multilabel": 2, "score": 1}[kind]
+    assert task.outputs == {"classes": 2, "soft": 2, "ordinal": 1, "binary": 1, "multilabel": 2, "score": 1}[kind]
     assert task.span == (0, 1)
 
 
@@ -129,7 +129,7 @@ def test_sequences_follow_from_texts_and_pair():
         (
             OWN,
             {"kind": "class"},
-            "kind: 'class' does not fit: input should be 'classes', 'ordinal', 'binary', 'multilabel' or 'score'",
+            "kind: 'class' does not fit: input should be 'classes', 'soft', 'ordinal', 'binary', 'multilabel'",
         ),
         (OWN, {"texts": []}, "texts: [] does not fit"),
         (OWN, {"texts": ["a", "b", "c"]}, "texts: ['a', 'b', 'c'] does not fit"),

@@ -177,6 +177,16 @@ def test_selecting_on_a_part_of_train_keeps_those_rows_out_of_training(world, tm
     assert trainer.run.scores()["select"] == "0.25 of the training rows"
 
 
+def test_rows_held_out_for_calibration_neither_train_nor_select(world, tmp_path):
+    trainer = begin(world, tmp_path / "run", select=0.25, calibrate=0.25)
+    record = trainer.run._json("subsets.json")
+    for name, held in (("mood", 6), ("same", 6), ("near", 0)):  # scores have no temperature
+        rows = [set(map(int, trainer.source.rows[name].names)), set(record[name]["select"])]
+        rows.append(set(record[name].get("calibrate", [])))
+        assert [len(each) for each in rows] == [18 - held, 6, held]
+        assert len(set.union(*rows)) == 24, "no row serves two purposes"
+
+
 @pytest.mark.parametrize(("take", "count"), [(7, 7), (0.5, 12)])
 def test_taken_rows_are_seeded_and_saved(world, tmp_path, take, count):
     given = tiny.recipe(world)

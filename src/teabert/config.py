@@ -17,6 +17,7 @@ from teabert.optim import OptimSettings, Schedule
 from teabert.sampling import SamplingSettings
 from teabert.settings import Settings, parse, shown
 from teabert.tasks import Task, make_task
+from teabert.tasks.extra import lender
 
 LEARNING_RATES = {"frozen": 1e-3, "finetune": 1e-5}
 """The course's: heads alone learn fast, the encoder slowly."""
@@ -41,6 +42,8 @@ class TrainSettings(OptimSettings, Schedule):
     """Stop after so many epochs without a better aggregate."""
     select: Literal["dev"] | Annotated[float, Field(gt=0, lt=1)] = "dev"
     """The best epoch is chosen on dev (the papers' way), or on this part of the training rows, which then do not train."""
+    calibrate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Fit each task's temperature, which makes probabilities honest, on this part of its rows, which then do not train."""
     aggregate: str = "mean"
     """How the tasks' first metrics become one number: mean, or course, where a correlation r counts as (1 + r) / 2."""
     encoder_dropout: bool = False
@@ -111,13 +114,20 @@ def check(recipe: Recipe) -> None:
     """What relates several parts of a recipe; before any file is read or weight is loaded."""
     check_injection(recipe.injection)
     for name, task in recipe.tasks.items():
-        if clash := [other for other in task.shares_rows_with if other in recipe.tasks]:
-            raise ValueError(
-                f"tasks: '{name}' is never trained together with '{', '.join(clash)}': its rows contain dev and test rows"
-                f" of {', '.join(clash)}, so the scores would be false. Leave one of them out."
-            )
+        check_apart(name, task, recipe, "tasks")
+        for other, extra in task.extra.items():
+            check_apart(other, lender(task, other, extra), recipe, f"tasks.{name}.extra")
         if task.head.share is not None:
             check_shared_head(task, [other for other in recipe.tasks.values() if other is not task])
+
+
+def check_apart(name: str, task: Task, recipe: Recipe, key: str) -> None:
+    """Rows that contain dev and test rows of a task are never trained together with it."""
+    if clash := [other for other in task.shares_rows_with if other in recipe.tasks]:
+        raise ValueError(
+            f"{key}: '{name}' is never trained together with '{', '.join(clash)}': its rows contain dev and test rows"
+            f" of {', '.join(clash)}, so the scores would be false. Leave one of them out."
+        )
 
 
 def check_shared_head(task: Task, others: Sequence[Task]) -> None:

@@ -1,7 +1,7 @@
 """The rows a run trains and selects on: files read, subsets chosen by seed, texts tokenised."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from teabert.config import Recipe
 from teabert.errors import UserError
 from teabert.sampling import generator
 from teabert.tasks import Task
+from teabert.tasks.base import Extra
+from teabert.tasks.extra import borrow, lender
 from teabert.tasks.reading import Example, Table, read_split
 from teabert.text import TextEncoder
 
@@ -19,40 +21,67 @@ from teabert.text import TextEncoder
 class Examples:
     """The examples of every task, by what they are for."""
 
-    train: dict[str, list[Example]]
-    select: dict[str, list[Example]]
+    train: dict[str, list[Example]] = field(default_factory=dict)
+    select: dict[str, list[Example]] = field(default_factory=dict)
     """what the best epoch is chosen on: dev, or a part of train"""
-    chosen: dict[str, dict[str, Any]]
-    """for the record: which rows of which file train, and which select"""
-    notes: list[str]
+    calibrate: dict[str, list[Example]] = field(default_factory=dict)
+    """what temperatures are fitted on: a part of train, or nothing"""
+    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """for the record: which rows of which file train, which select and which calibrate"""
+    notes: list[str] = field(default_factory=list)
     """what the user should hear: skipped rows"""
 
 
 def read_examples(recipe: Recipe) -> Examples:
     """Read the files of all tasks; before any weights are loaded."""
-    train: dict[str, list[Example]] = {}
-    select: dict[str, list[Example]] = {}
-    chosen: dict[str, dict[str, Any]] = {}
-    notes: list[str] = []
+    found = Examples()
     for name, task in recipe.tasks.items():
-        table = read_split(task, "train", recipe.data)
-        notes += skipped_notes(name, table)
-        order = generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
-        held = 0
-        if recipe.train.select == "dev":
-            dev = _dev(task, recipe)
-            notes += skipped_notes(name, dev)
-            select[name] = dev.examples
-        else:
-            held = max(2, round(len(order) * recipe.train.select))
-            select[name] = [table.examples[row] for row in sorted(order[:held])]
-        taken = sorted(order[held : held + _take(task, len(order) - held)])
-        train[name] = [table.examples[row] for row in taken]
-        everything = len(taken) + held == len(order)
-        chosen[name] = {"file": str(table.path), "of": len(order), "train": len(taken), "select": sorted(order[:held])}
-        if not everything or held:
-            chosen[name]["rows"] = taken
-    return Examples(train, select, chosen, notes)
+        _read_own(name, task, recipe, found)
+        for other, extra in task.extra.items():
+            _read_extra(task, other, extra, recipe, found)
+    return found
+
+
+def _read_own(name: str, task: Task, recipe: Recipe, found: Examples) -> None:
+    """A task's own rows: those held out of training first, in an order that the seed decides."""
+    table = read_split(task, "train", recipe.data)
+    found.notes.extend(skipped_notes(name, table))
+    order = generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
+    record: dict[str, Any] = {"file": str(table.path), "of": len(order)}
+    found.chosen[name] = record
+    held = 0
+    for purpose, part, into in (
+        ("select", recipe.train.select, found.select),
+        ("calibrate", None if task.kind == "score" else recipe.train.calibrate, found.calibrate),
+    ):
+        if isinstance(part, float):
+            count = max(2, round(len(order) * part))
+            record[purpose] = sorted(order[held : held + count])
+            into[name] = [table.examples[row] for row in record[purpose]]
+            held += count
+    if recipe.train.select == "dev":
+        dev = _dev(task, recipe)
+        found.notes.extend(skipped_notes(name, dev))
+        found.select[name] = dev.examples
+    taken = sorted(order[held : held + _take(task, len(order) - held)])
+    found.train[name] = [table.examples[row] for row in taken]
+    record["train"] = len(taken)
+    if len(taken) < len(order):
+        record["rows"] = taken
+
+
+def _read_extra(task: Task, other: str, extra: Extra, recipe: Recipe, found: Examples) -> None:
+    """Another task's training rows, added to this one's."""
+    lending = lender(task, other, extra)
+    table = borrow(task, lending, extra, recipe.data)
+    found.notes.extend(skipped_notes(f"{task.name}, extra rows of {other}", table))
+    order = generator(recipe.train.seed, "extra", task.name, other).permutation(len(table.examples)).tolist()
+    taken = sorted(order[: _take(lending, len(order))])
+    found.train[task.name] += [table.examples[row] for row in taken]
+    record: dict[str, Any] = {"file": str(table.path), "of": len(order), "train": len(taken)}
+    found.chosen[task.name].setdefault("extra", {})[other] = (
+        record if len(taken) == len(order) else record | {"rows": taken}
+    )
 
 
 def _dev(task: Task, recipe: Recipe) -> Table:
@@ -104,5 +133,6 @@ def balanced(task: Task, rows: Rows) -> tuple[float, ...] | None:
     if task.kind == "multilabel":
         positive = rows.labels.sum(axis=0)
         return tuple((len(rows) / np.maximum(positive, 1) / len(task.labels)).tolist())
-    counts = np.bincount(rows.labels.astype(np.int64), minlength=len(task.labels))
+    soft = task.kind == "soft"
+    counts = rows.labels.sum(axis=0) if soft else np.bincount(rows.labels.astype(np.int64), minlength=len(task.labels))
     return tuple((len(rows) / np.maximum(counts, 1) / len(counts)).tolist())

@@ -55,7 +55,7 @@ def judge(tasks: Mapping[str, Task], found: Mapping[str, np.ndarray], labels: Ma
         task = tasks[name]
         predictions = task.meaning.decide(answers)
         values[name] = judge_predictions(task, predictions, labels[name])
-        if is_constant(predictions) and not is_constant(labels[name]):
+        if is_constant(predictions) and not is_constant(task.meaning.truth(labels[name])):
             collapsed.append(name)
     first = {name: (tasks[name].all_metrics[0], values[name][tasks[name].all_metrics[0]]) for name in values}
     overall = {how: aggregate(first, how) for how in AGGREGATES}
@@ -64,7 +64,7 @@ def judge(tasks: Mapping[str, Task], found: Mapping[str, np.ndarray], labels: Ma
 
 def judge_predictions(task: Task, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Every metric of a task."""
-    wanted = labels if task.kind == "score" else labels.astype(np.int64)
+    wanted = task.meaning.truth(labels)
     return {metric: METRICS[metric](predictions, wanted) for metric in task.all_metrics}
 
 

@@ -57,7 +57,8 @@ def _line(problem: Any, model: type[BaseModel]) -> str:
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
     """The keys accepted at a place such as train.batch; empty where the place is no settings object."""
     current: Any = model
-    for part in place:
+    parts = iter(place)
+    for part in parts:
         field = getattr(current, "model_fields", {}).get(part)
         if field is None:
             return []
@@ -66,4 +67,6 @@ def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
         if not models:
             return []
         current = models[0]
+        if getattr(field.annotation, "__origin__", None) is dict:
+            next(parts, None)  # a name of the user's own
     return list(current.model_fields)

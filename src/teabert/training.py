@@ -23,7 +23,7 @@ from teabert.errors import UserError
 from teabert.evaluation import Scores, evaluate
 from teabert.files import sha256, write_json
 from teabert.hub import encoder_folder
-from teabert.losses import LOSSES, label_weights
+from teabert.losses import label_weights, make_loss
 from teabert.model import build, check_fits
 from teabert.optim import build_optimizer, lr_factor
 from teabert.progress import Progress, Quiet
@@ -84,6 +84,7 @@ class Trainer:
         if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
             notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
         progress.notes(notes)
+        self.functions = {name: make_loss(task.loss_choice) for name, task in self.tasks.items()}
         self.weights = {name: balanced(task, train_rows[name]) for name, task in self.tasks.items()}
         self.freeze()
         self.model.to(self.device)
@@ -237,9 +238,9 @@ class Trainer:
         for part in batch.parts:
             task = self.tasks[part.task]
             given = self.weights[part.task]
-            weights = label_weights(part.labels, None if given is None else torch.tensor(given, device=self.device))
-            each = LOSSES[task.loss_name].function(outputs[part.task].float(), part.labels)
-            summed = (each * weights).sum()
+            weights = None if given is None else torch.tensor(given, device=self.device)
+            each = self.functions[part.task](outputs[part.task].float(), part.labels)
+            summed = (each * label_weights(part.labels, weights, task.kind == "soft")).sum()
             self.watch(part.task, part.rows, summed)
             total = total + task.weight * summed
         return total

@@ -1,13 +1,14 @@
 """WHAT is learned: a Task says where its rows are, what its label means, how it is read off and how it is judged."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from teabert.errors import unknown
 from teabert.heads import ANSWERS, READERS, Stretch
 from teabert.losses import LOSSES
-from teabert.methods import Choice, resolve
+from teabert.methods import Choice, as_mapping, resolve
 from teabert.metrics import METRICS
 from teabert.settings import Settings
 from teabert.tasks.kinds import KINDS, Kind
@@ -62,6 +63,25 @@ class HeadChoice(Settings):
         return self
 
 
+class Extra(Settings):
+    """Training rows that a task borrows from another."""
+
+    labels: dict[Label, Label | None] | None = None
+    """For each label of the other task, which label of this one it is; null leaves its rows out."""
+    take: int | float | None = Field(None, gt=0)
+    """So many of its rows, or such a part of them: a seeded choice that is saved with the run."""
+    rows: dict[str, Any] = {}
+    """What differs from the other task; for rows of your own, what differs from this one, such as its files."""
+
+
+def _extras(given: Any) -> Any:
+    """A name, a list of names, or a mapping from name to options -> a mapping"""
+    names = [given] if isinstance(given, str) else given
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        return {name: {} for name in names}
+    return {name: facts or {} for name, facts in given.items()} if isinstance(given, Mapping) else given
+
+
 class Task(Settings):
     """One task: rows, label, head, loss, metrics."""
 
@@ -73,15 +93,15 @@ class Task(Settings):
     """The column of the label."""
     id: str | None = None
     """The column that names a row; without one rows are named by their line."""
-    kind: Literal["classes", "ordinal", "binary", "multilabel", "score"]
-    """classes: one of several; ordinal: one of several in order; binary: yes or no; multilabel: any of several; score:
-    a number in a range."""
+    kind: Literal["classes", "soft", "ordinal", "binary", "multilabel", "score"]
+    """classes: one of several; soft: one of several, each row saying how likely each is; ordinal: one of several in order;
+    binary: yes or no; multilabel: any of several; score: a number in a range."""
     labels: tuple[Label, ...] = ()
     """The labels as they stand in the files; for binary the negative one first."""
     range: tuple[float, float] | None = None
     """For scores: the lowest and highest."""
     label_separator: str = Field("|", min_length=1)
-    """For multilabel: what separates the labels in a cell."""
+    """For multilabel and soft: what separates the labels, or their shares, in a cell."""
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     """Weight of each label in the loss; balanced: inversely to how often it occurs in the training rows."""
     files: str | dict[Literal["train", "dev", "test"], str]
@@ -96,14 +116,16 @@ class Task(Settings):
     """Longer texts are cut to so many tokens; without it, to what the encoder can take."""
     head: HeadChoice = HeadChoice()
     """How the answer is read off."""
-    loss: str = ""
-    """The loss; by default the usual one of the kind."""
+    loss: Choice = ""
+    """The loss, or {method: NAME, option: value}; by default the usual one of the kind."""
     metrics: tuple[str, ...] = ()
     """The metrics, the one that counts first; by default the usual ones of the kind."""
     weight: float = Field(1.0, gt=0)
     """Weight of the task in the joint loss."""
     take: int | float | None = Field(None, gt=0)
     """Train on so many rows, or on such a part of them: a seeded choice that is saved with the run."""
+    extra: Annotated[dict[str, Extra], BeforeValidator(_extras)] = {}
+    """Tasks whose training rows are added to this one's; dev and test stay its own."""
     on_bad_row: Literal["error", "skip"] = "error"
     """What to do with a row that cannot be used; skipped ones are counted and shown."""
     course_column: str = ""
@@ -146,11 +168,11 @@ class Task(Settings):
             raise ValueError(f"class_weights: {min(self.class_weights):g} is below zero; weights are zero or more")
 
     def _check_loss(self) -> None:
-        if self.loss_name not in LOSSES:
-            raise unknown("loss", self.loss_name, LOSSES)
-        fitting = [name for name, loss in LOSSES.items() if self.kind in loss.kinds]
-        if self.loss_name not in fitting:
-            raise ValueError(f"loss '{self.loss_name}' does not fit kind '{self.kind}'; {', '.join(fitting)} do")
+        loss, _ = resolve(LOSSES, self.loss_choice, "loss")
+        if self.kind not in loss.kinds:
+            fitting = ", ".join(name for name, each in LOSSES.items() if self.kind in each.kinds)
+            name = as_mapping(self.loss_choice)["method"]
+            raise ValueError(f"loss '{name}' does not fit kind '{self.kind}'; {fitting} do")
         if self.kind == "score" and self.class_weights is not None:
             raise ValueError("class_weights: a score task has no classes")
 
@@ -184,7 +206,7 @@ class Task(Settings):
         """How many numbers the head gives."""
         if self.kind == "ordinal":
             return len(self.labels) - 1
-        return len(self.labels) if self.kind in ("classes", "multilabel") else 1
+        return len(self.labels) if self.kind in ("classes", "soft", "multilabel") else 1
 
     @property
     def head_name(self) -> str:
@@ -205,7 +227,7 @@ class Task(Settings):
         return usual
 
     @property
-    def loss_name(self) -> str:
+    def loss_choice(self) -> Choice:
         """The loss, or the usual one of the kind."""
         return self.loss or self.meaning.loss
 

@@ -37,7 +37,9 @@ class Kind:
     probabilities: Callable[[Array], Array]
     """(examples, outputs) -> a probability for each label; for scores the values as they are"""
     decide: Callable[[Array], Array]
-    """(examples, outputs) -> predictions, comparable with labels"""
+    """(examples, outputs) -> predictions"""
+    truth: Callable[[Array], Array] = lambda labels: labels.astype(np.int64)
+    """labels as the rows have them -> as predictions are"""
 
 
 KINDS: dict[str, Kind] = {
@@ -47,6 +49,14 @@ KINDS: dict[str, Kind] = {
         accepts=("accuracy", "macro_f1", "matthews"),
         probabilities=softmax,
         decide=lambda outputs: outputs.argmax(-1),
+    ),
+    "soft": Kind(
+        loss="soft_cross_entropy",
+        metrics=("accuracy", "macro_f1"),
+        accepts=("accuracy", "macro_f1", "matthews"),
+        probabilities=softmax,
+        decide=lambda outputs: outputs.argmax(-1),
+        truth=lambda labels: labels.argmax(-1),
     ),
     "ordinal": Kind(
         loss="cumulative",
@@ -75,5 +85,6 @@ KINDS: dict[str, Kind] = {
         accepts=("pearson", "spearman"),
         probabilities=lambda outputs: outputs,
         decide=lambda outputs: outputs[:, 0],
+        truth=lambda labels: labels,
     ),
 }

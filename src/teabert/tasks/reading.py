@@ -29,7 +29,7 @@ class Example:
     name: str
     texts: tuple[str, ...]
     label: float | tuple[float, ...]
-    """The class's number, 0/1, a score, or 0/1 for each label; not-a-number where the row has none."""
+    """The class's number, 0/1, a score, 0/1 or how likely for each label; not-a-number where the row has none."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,35 @@ def make_label(task: Task, cell: Any, labelled: bool) -> float | tuple[float, ..
     if cell is None or _stands_for_none(task, cell, labelled):
         if labelled:
             raise UserError(f"there is no label in column '{task.label}'.")
-        return (float("nan"),) * len(task.labels) if task.kind == "multilabel" else float("nan")
+        return (float("nan"),) * len(task.labels) if task.kind in ("multilabel", "soft") else float("nan")
     if task.kind == "score":
         return _score(task, cell)
     if task.kind == "multilabel":
         given = cell if isinstance(cell, list | tuple | np.ndarray) else str(cell).split(task.label_separator)
         found = {_known(task, label) for label in given if str(label).strip()}
         return tuple(float(place in found) for place in range(len(task.labels)))
-    return float(_known(task, cell))
+    return _shares(task, cell) if task.kind == "soft" else float(_known(task, cell))
+
+
+def _shares(task: Task, cell: Any) -> tuple[float, ...]:
+    """How likely each label is: a number for each in their order, by name, or the one that is certain"""
+    if isinstance(cell, str | int | float) and plain_label(cell) in task.labels:
+        return tuple(float(label == plain_label(cell)) for label in task.labels)
+    if isinstance(cell, Mapping):
+        named = {task.labels[_known(task, label)]: share for label, share in cell.items()}
+        given: Any = [named.get(label, 0) for label in task.labels]
+    else:
+        given = cell if isinstance(cell, list | tuple | np.ndarray) else str(cell).split(task.label_separator)
+    try:
+        shares = [float(share) for share in given]
+    except (TypeError, ValueError, OverflowError):
+        shares = []
+    if len(shares) != len(task.labels) or not all(0 <= share < float("inf") for share in shares) or not sum(shares):
+        raise UserError(
+            f"'{cell}' says not how likely each of {', '.join(task.labels)} is: give a number from 0 for each, separated"
+            f" by '{task.label_separator}', or one of the labels."
+        )
+    return tuple(share / sum(shares) for share in shares)
 
 
 def _stands_for_none(task: Task, cell: Any, labelled: bool) -> bool:

@@ -181,13 +181,13 @@ def test_frozen_training_on_kept_states_equals_encoding_anew(world, tmp_path):
     anew = Trainer.begin(world_recipe(world, mode="frozen"), tmp_path / "b", Quiet())
     assert isinstance(kept.source, EncodedStates)
     plain = type(kept.source).__mro__[1]
-    anew.source, anew.select = plain(anew.source.rows), plain(anew.select.rows)
+    anew.engine.source, anew.select = plain(anew.source.rows), plain(anew.select.rows)
     for trainer in (kept, anew):
         for module in trainer.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         trainer.model.heads.eval()
-        trainer.set_modes = lambda: None  # no dropout on either side
+        trainer.engine.set_modes = lambda: None  # no dropout on either side
         trainer.model.encoder.eval()
         trainer.run_all()
     for name, tensor in kept.model.heads.state_dict().items():

@@ -68,7 +68,7 @@ def test_schedule_sets_the_learning_rate_of_every_step(world, tmp_path):
     rates = []
     for pairs in trainer.sampler.epoch(0)[:4]:
         trainer.step([pairs])
-        rates.append(trainer.optimizer.param_groups[0]["lr"])
+        rates.append(trainer.engine.optimizer.param_groups[0]["lr"])
     rest = trainer.steps - 2
     assert rates == pytest.approx([0.0, 0.005, 0.01, 0.01 * (rest - 1) / rest])
 
@@ -81,7 +81,7 @@ def test_task_weight_scales_its_loss(world, tmp_path):
     gradients = []
     for trainer in (heavy, light):
         batch = trainer.source.batch([(0, 0), (0, 1)])
-        trainer.losses(trainer.model(batch), batch).backward()
+        trainer.engine.joint(list(trainer.engine.losses(trainer.model(batch), batch))).backward()
         gradients.append(trainer.model.head("mood").answer.linear.weight.grad)
     assert torch.allclose(gradients[0], 3 * gradients[1])
 
@@ -93,7 +93,7 @@ def test_balanced_class_weights_are_inverse_to_frequency(world, tmp_path):
     from sklearn.utils.class_weight import compute_class_weight
 
     labels = trainer.source.rows["mood"].labels
-    assert trainer.weights["mood"] == pytest.approx(compute_class_weight("balanced", classes=np.arange(5), y=labels))
+    assert trainer.engine.weights["mood"] == pytest.approx(compute_class_weight("balanced", classes=np.arange(5), y=labels))
 
 
 def test_frozen_mode_leaves_every_encoder_weight_as_it_was(world, tmp_path):
@@ -114,8 +114,8 @@ def test_frozen_mode_on_kept_vectors_equals_encoding_anew(world, tmp_path, reade
     anew = Trainer.begin(parse_recipe(given), tmp_path / "b", Quiet())
     assert isinstance(kept.source, Encoded)
     anew.encode_once = None
-    anew.source, anew.select = (type(kept.source).__mro__[1](each.rows) for each in (kept.source, kept.select))
-    assert not isinstance(anew.source, Encoded)
+    anew.engine.source, anew.select = (type(kept.source).__mro__[1](each.rows) for each in (kept.source, kept.select))
+    assert not isinstance(anew.engine.source, Encoded)
     kept.run_all()
     anew.run_all()
     for name, tensor in kept.model.heads.state_dict().items():
@@ -137,7 +137,7 @@ def test_frozen_task_whose_head_has_nothing_to_learn_is_said_and_judged(world, t
 def test_encoder_dropout_option_encodes_every_text_anew_with_dropout(world, tmp_path):
     trainer = begin(world, tmp_path / "run", mode="frozen", encoder_dropout=True)
     assert not isinstance(trainer.source, Encoded)
-    trainer.set_modes()
+    trainer.engine.set_modes()
     assert trainer.model.encoder.training
     batch = trainer.source.batch([(0, 0), (0, 1)])
     assert not torch.equal(trainer.model.read(batch).states, trainer.model.read(batch).states)

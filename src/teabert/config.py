@@ -9,15 +9,16 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
+from teabert.checks import check
 from teabert.errors import UserError, nearest
-from teabert.injections import Injections, check_injection
-from teabert.methods import as_mapping
+from teabert.injections import Injections
+from teabert.methods import Choice, resolve
 from teabert.metrics import AGGREGATES
 from teabert.optim import OptimSettings, Schedule
 from teabert.sampling import SamplingSettings
 from teabert.settings import Settings, parse, shown
 from teabert.tasks import Task, make_task
-from teabert.tasks.extra import lender
+from teabert.weighting import WEIGHTINGS
 
 LEARNING_RATES = {"frozen": 1e-3, "finetune": 1e-5}
 """The course's: heads alone learn fast, the encoder slowly."""
@@ -38,6 +39,11 @@ class TrainSettings(OptimSettings, Schedule):
     """Batches that are summed up before each step."""
     clip: float | None = Field(None, gt=0)
     """Largest norm of the gradient."""
+    weighting: Choice = "fixed"
+    """How tasks are weighed: fixed, by their weight; uncertainty, learned, as a name or {method: NAME, option: value}."""
+    surgery: Literal["none", "watch", "pcgrad"] = "none"
+    """pcgrad: where two tasks' gradients point against each other, take the clash away; watch: only log how often they
+    do. Either way each task has a backward pass of its own."""
     patience: int | None = Field(None, ge=1)
     """Stop after so many epochs without a better aggregate."""
     select: Literal["dev"] | Annotated[float, Field(gt=0, lt=1)] = "dev"
@@ -59,6 +65,7 @@ class TrainSettings(OptimSettings, Schedule):
     def _known(self) -> Self:
         if self.aggregate not in AGGREGATES:
             raise ValueError(f"aggregate: '{self.aggregate}' is not one of {', '.join(AGGREGATES)}")
+        resolve(WEIGHTINGS, self.weighting, "weighting")
         return self
 
 
@@ -108,59 +115,6 @@ class Recipe(Settings):
     def lr(self) -> float:
         """The learning rate, or the mode's usual one."""
         return self.train.lr if self.train.lr is not None else LEARNING_RATES[self.train.mode]
-
-
-def check(recipe: Recipe) -> None:
-    """What relates several parts of a recipe; before any file is read or weight is loaded."""
-    check_injection(recipe.injection)
-    for name, task in recipe.tasks.items():
-        check_apart(name, task, recipe, "tasks")
-        for other, extra in task.extra.items():
-            check_apart(other, lender(task, other, extra), recipe, f"tasks.{name}.extra")
-        if task.head.share is not None:
-            check_shared_head(task, [other for other in recipe.tasks.values() if other is not task])
-
-
-def check_apart(name: str, task: Task, recipe: Recipe, key: str) -> None:
-    """Rows that contain dev and test rows of a task are never trained together with it."""
-    if clash := [other for other in task.shares_rows_with if other in recipe.tasks]:
-        raise ValueError(
-            f"{key}: '{name}' is never trained together with '{', '.join(clash)}': its rows contain dev and test rows"
-            f" of {', '.join(clash)}, so the scores would be false. Leave one of them out."
-        )
-
-
-def check_shared_head(task: Task, others: Sequence[Task]) -> None:
-    """A head is shared by tasks whose heads are alike in all but how a number becomes a score."""
-    key = f"tasks.{task.name}.head.share"
-    sharing = [other for other in others if other.head_name == task.head_name]
-    if not sharing:
-        raise ValueError(
-            f"{key}: '{task.head.share}' is neither another task nor a name that another task gives. Name one of"
-            f" {', '.join(other.name for other in others) or 'several tasks'}, or give the same name to both."
-        )
-    for other in sharing:
-        unlike = [what for what, mine in head_facts(task).items() if mine != head_facts(other)[what]]
-        if unlike:
-            shown_facts = "; ".join(f"{what}: {head_facts(task)[what]} and {head_facts(other)[what]}" for what in unlike)
-            raise ValueError(
-                f"{key}: '{task.name}' and '{other.name}' are too unlike to share a head ({shown_facts})."
-                " Make these alike, or give each its own head."
-            )
-
-
-def head_facts(task: Task) -> dict[str, Any]:
-    """What tasks that share a head must have in common."""
-    several = task.outputs > 1  # a single number may mean a yes or no to one task and a score to another
-    return {
-        "head.read": as_mapping(task.head.read),
-        "head.answer": as_mapping(task.head.answer),
-        "head.dropout": task.head.dropout,
-        "sequences for an example": task.sequences,
-        "outputs": task.outputs,
-        "kind": task.kind if several else None,
-        "labels": task.labels if several else None,
-    }
 
 
 def load_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:

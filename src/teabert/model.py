@@ -12,6 +12,7 @@ from teabert.batches import Batch
 from teabert.encoder import Encoder
 from teabert.heads import ANSWERS, READERS, Head, Reading, Stretch, stretched
 from teabert.injections import Injection, Injections, make_injection
+from teabert.injections.pertask import PerTask
 from teabert.methods import resolve
 from teabert.tasks import Task
 
@@ -79,6 +80,14 @@ class Model(nn.Module):
                 answers = self.head(part.task).answers(pooled[part.first], second)
                 outputs[part.task] = self.finish(part.task, answers)
         return outputs
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """What more than one task learns: not the parameters that belong to one, nor the heads of one"""
+        used = [use.head for use in self.uses.values()]
+        alone = [head for name, head in self.heads.items() if used.count(name) == 1]
+        own = [*alone, *(module for module in self.modules() if isinstance(module, PerTask))]
+        apart = {id(parameter) for module in own for parameter in module.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in apart and parameter.requires_grad]
 
     @property
     def device(self) -> torch.device:

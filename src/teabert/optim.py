@@ -132,8 +132,17 @@ class CourseAdamW(AdamW):
         return self._counts.get(parameter, 0)
 
 
-def build_optimizer(named_parameters: Iterable[tuple[str, Tensor]], settings: OptimSettings, lr: float) -> Optimizer:
-    """The optimiser over the parameters that are not frozen, its state carrying their names."""
+def build_optimizer(
+    named_parameters: Iterable[tuple[str, Tensor]],
+    settings: OptimSettings,
+    lr: float,
+    weighting: Iterable[tuple[str, Tensor]] = (),
+    factor: float = 1.0,
+) -> Optimizer:
+    """The optimiser over the parameters that are not frozen, its state carrying their names.
+
+    weighting: learned weights of the tasks, whose learning rate is `factor` times the others' and which never decay.
+    """
     named = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
     if not named:
         raise UserError("There is nothing to train: every parameter is frozen.")
@@ -147,6 +156,7 @@ def build_optimizer(named_parameters: Iterable[tuple[str, Tensor]], settings: Op
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": spared, "weight_decay": 0.0},
+        {"params": list(weighting), "weight_decay": 0.0, "factor": factor},
     ]
     return (CourseAdamW if settings.optimizer == "course" else AdamW)(
         [group for group in groups if group["params"]],

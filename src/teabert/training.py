@@ -15,20 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teabert.batches import Batch
 from teabert.config import Recipe, load_recipe
-from teabert.dataset import Examples, balanced, read_examples, tokenise
-from teabert.device import autocast, pick_device, pick_precision
+from teabert.dataset import Examples, read_examples, tokenise
+from teabert.device import pick_device, pick_precision
+from teabert.engine import Engine
 from teabert.errors import UserError
 from teabert.evaluation import Scores, evaluate
 from teabert.files import sha256, write_json
 from teabert.hub import encoder_folder
-from teabert.losses import label_weights, make_loss
 from teabert.model import build, check_fits
-from teabert.optim import build_optimizer, lr_factor
+from teabert.optim import lr_factor
 from teabert.progress import Progress, Quiet
 from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape, unbegun
-from teabert.sampling import Sampler
+from teabert.sampling import Pairs, Sampler
 from teabert.source import Source, encode, encode_states
 from teabert.text import TextEncoder
 
@@ -49,6 +48,10 @@ class Place:
     """examples of each task since the last line of the log"""
     lost: dict[str, float] = field(default_factory=dict)
     """their summed losses"""
+    met: dict[str, int] = field(default_factory=dict)
+    """steps since then in which two tasks met"""
+    clashed: dict[str, int] = field(default_factory=dict)
+    """those in which their gradients pointed against each other"""
     finished: bool = False
 
 
@@ -84,14 +87,14 @@ class Trainer:
         if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
             notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
         progress.notes(notes)
-        self.functions = {name: make_loss(task.loss_choice) for name, task in self.tasks.items()}
-        self.weights = {name: balanced(task, train_rows[name]) for name, task in self.tasks.items()}
         self.freeze()
         self.model.to(self.device)
         begun = time.perf_counter()
         self.source, self.select = self.encode_once(Source(train_rows), Source(select_rows))
         self.place = Place(seconds=time.perf_counter() - begun)
-        self.optimizer = build_optimizer(self.model.named_parameters(), recipe.train, recipe.lr)
+        self.engine = Engine(recipe, self.model, self.source)
+        if recipe.train.surgery != "none" and self.engine.surgery is None:
+            progress.note(f"train.surgery: {recipe.train.surgery} has nothing to do: the tasks learn nothing in common")
         self.sampler = Sampler(
             {name: len(rows) for name, rows in train_rows.items()},
             recipe.sampling,
@@ -167,12 +170,6 @@ class Trainer:
         with self.progress.bar("encoding every text once", total) as advance:
             return read(self.model, source, self.precision, advance), read(self.model, select, self.precision, advance)
 
-    def set_modes(self) -> None:
-        """Dropout on where something learns; a frozen encoder reads without, unless the recipe wants the papers' way."""
-        self.model.train()
-        if self.recipe.train.mode == "frozen" and not self.recipe.train.encoder_dropout:
-            self.model.encoder.eval()
-
     # the loop
 
     def run_all(self) -> Run:
@@ -202,52 +199,29 @@ class Trainer:
         self.log_losses(number)
         self.finish_epoch(number)
 
-    def groups(self, total: int) -> Iterator[list[Any]]:
+    def groups(self, total: int) -> Iterator[list[Pairs]]:
         """The remaining batches of the epoch, `accumulate` at a time."""
         batches = self.sampler.epoch(self.sampler.current)
         size = self.recipe.train.accumulate
         yield from (batches[start : start + size] for start in range(self.sampler.batch, total, size))
 
-    def step(self, group: list[Any]) -> None:
-        """One step of the optimiser over one or more batches; the same as over all their examples at once."""
-        self.set_modes()
-        examples = sum(len(pairs) for pairs in group)
-        self.optimizer.zero_grad(set_to_none=True)
-        for pairs in group:
-            batch = self.source.batch(pairs).to(self.device)
-            with autocast(self.precision, self.device):
-                outputs = self.model(batch)
-            loss = self.losses(outputs, batch) / examples
-            if loss.requires_grad:  # not so for a lone task whose head has nothing to learn, with the encoder frozen
-                loss.backward()
-        if self.recipe.train.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
+    def step(self, group: list[Pairs]) -> None:
+        """One step of the optimiser over one or more batches."""
         schedule = self.recipe.train
         rate = self.recipe.lr * lr_factor(self.place.step, self.steps, schedule.schedule, schedule.warmup)
-        for settings in self.optimizer.param_groups:
-            settings["lr"] = rate
-        self.optimizer.step()
+        losses, clashes = self.engine.step(group, self.place.step, rate)
+        for loss in losses:
+            self.watch(loss.task, loss.rows, loss.summed.item())
+        for pair, clash in clashes.items():
+            self.place.met[pair] = self.place.met.get(pair, 0) + 1
+            self.place.clashed[pair] = self.place.clashed.get(pair, 0) + clash
         self.place.step += 1
         self.sampler.batch += len(group)
         if self.place.step % LOG_EVERY == 0:
             self.log_losses(self.sampler.current)
 
-    def losses(self, outputs: dict[str, Tensor], batch: Batch) -> Tensor:
-        """The summed, weighted losses of a batch's examples"""
-        total = torch.zeros((), device=self.device)
-        for part in batch.parts:
-            task = self.tasks[part.task]
-            given = self.weights[part.task]
-            weights = None if given is None else torch.tensor(given, device=self.device)
-            each = self.functions[part.task](outputs[part.task].float(), part.labels)
-            summed = (each * label_weights(part.labels, weights, task.kind == "soft")).sum()
-            self.watch(part.task, part.rows, summed)
-            total = total + task.weight * summed
-        return total
-
-    def watch(self, task: str, rows: tuple[int, ...], summed: Tensor) -> None:
+    def watch(self, task: str, rows: tuple[int, ...], loss: float) -> None:
         """Keep the loss for the log; stop where it is no number."""
-        loss = summed.item()
         if not math.isfinite(loss):
             names = [self.source.rows[task].names[row] for row in rows]
             raise UserError(
@@ -303,9 +277,12 @@ class Trainer:
         seen = self.place.seen
         if seen:
             means = {task: self.place.lost[task] / count for task, count in seen.items()}
-            rate = self.optimizer.param_groups[0]["lr"]
-            self.run.append(event="loss", step=self.place.step, epoch=epoch + 1, lr=rate, loss=means, examples=seen)
-        self.place.seen, self.place.lost = {}, {}
+            rate = self.engine.optimizer.param_groups[0]["lr"]
+            more: dict[str, Any] = {"weights": weights} if (weights := self.engine.weighting.current()) else {}
+            if met := self.place.met:
+                more["conflicts"] = {pair: round(self.place.clashed[pair] / count, 4) for pair, count in met.items()}
+            self.run.append(event="loss", step=self.place.step, epoch=epoch + 1, lr=rate, loss=means, examples=seen, **more)
+        self.place.seen, self.place.lost, self.place.met, self.place.clashed = {}, {}, {}, {}
 
     def clock(self, begun: float) -> float:
         """Add the time since `begun` to the time spent training."""
@@ -318,7 +295,8 @@ class Trainer:
     def checkpoint(self) -> None:
         """Save all that going on needs."""
         learned = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        memory = self.optimizer.state_dict()["state"]
+        learned |= {f"weighting.{name}": parameter for name, parameter in self.engine.weighting.named_parameters()}
+        memory = self.engine.optimizer.state_dict()["state"]
         kept = {
             f"{index}.{key}": torch.as_tensor(value).detach().cpu().contiguous()
             for index, values in memory.items()
@@ -333,13 +311,17 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to where a checkpoint was made."""
+        weights = {name: tensor for name, tensor in checkpoint.weights.items() if name.startswith("weighting.")}
+        self.engine.weighting.load_state_dict({name.removeprefix("weighting."): tensor for name, tensor in weights.items()})
         self.model.load_state_dict(checkpoint.weights, strict=False)
         memory: dict[int, dict[str, Tensor]] = {}
         for name, tensor in checkpoint.optimizer.items():
             index, key = name.split(".")
             if index != "random":
                 memory.setdefault(int(index), {})[key] = tensor
-        self.optimizer.load_state_dict({"state": memory, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        self.engine.optimizer.load_state_dict(
+            {"state": memory, "param_groups": self.engine.optimizer.state_dict()["param_groups"]}
+        )
         torch.set_rng_state(checkpoint.optimizer["random.cpu"])
         with suppress(KeyError):
             torch.cuda.set_rng_state(checkpoint.optimizer["random.cuda"])

@@ -1,0 +1,110 @@
+"""One step of training: batches in, gradients, an optimiser's step out; training.py says which batches and when."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from teabert.batches import Batch
+from teabert.config import Recipe
+from teabert.dataset import balanced
+from teabert.device import autocast
+from teabert.losses import label_weights, make_loss
+from teabert.model import Model
+from teabert.optim import build_optimizer
+from teabert.sampling import Pairs
+from teabert.source import Source
+from teabert.surgery import Surgery
+from teabert.weighting import make_weighting
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a task's part of a batch cost."""
+
+    task: str
+    rows: tuple[int, ...]
+    summed: Tensor
+
+
+class Engine:
+    """A model, what it learns from and what moves its weights."""
+
+    def __init__(self, recipe: Recipe, model: Model, source: Source) -> None:
+        self.settings, self.tasks, self.model, self.source = recipe.train, recipe.tasks, model, source
+        self.functions = {name: make_loss(task.loss_choice) for name, task in self.tasks.items()}
+        self.weights = {name: balanced(task, source.rows[name]) for name, task in self.tasks.items()}
+        self.weighting = make_weighting(self.settings.weighting, self.tasks).to(model.device)
+        factor = (self.weighting.lr or recipe.lr) / recipe.lr
+        learned = self.weighting.named_parameters(prefix="weighting")
+        self.optimizer = build_optimizer(model.named_parameters(), self.settings, recipe.lr, learned, factor)
+        shared = model.shared_parameters() if self.settings.surgery != "none" else []
+        project = self.settings.surgery == "pcgrad"
+        self.surgery = Surgery(shared, len(self.tasks), self.settings.seed, project) if shared else None
+
+    def set_modes(self) -> None:
+        """Dropout on where something learns; a frozen encoder reads without, unless the recipe wants the papers' way."""
+        self.model.train()
+        if self.settings.mode == "frozen" and not self.settings.encoder_dropout:
+            self.model.encoder.eval()
+
+    def step(self, group: list[Pairs], number: int, rate: float) -> tuple[list[Loss], dict[str, bool]]:
+        """One step over one or more batches, the same as over all their examples at once: what each task's parts cost,
+        and whether the gradients of the tasks that met in it clashed, where that is watched"""
+        self.set_modes()
+        examples = sum(len(pairs) for pairs in group)
+        self.optimizer.zero_grad(set_to_none=True)
+        clashes: dict[str, bool] = {}
+        if self.surgery is None:
+            losses = [loss for pairs in group for loss in self.backward(pairs, examples)]
+        else:
+            losses, clashes = self.backward_by_task(self.surgery, group, examples, number)
+        if self.settings.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate * parameters.get("factor", 1.0)
+        self.optimizer.step()
+        return losses, clashes
+
+    def backward(self, pairs: Pairs, examples: int) -> list[Loss]:
+        """The gradients of one batch's part in a step over so many examples."""
+        batch = self.source.batch(pairs).to(self.model.device)
+        with autocast(self.settings.precision, self.model.device):
+            outputs = self.model(batch)
+        losses = list(self.losses(outputs, batch))
+        total = self.joint(losses) / examples
+        if total.requires_grad:  # not so for a lone task whose head has nothing to learn, with the encoder frozen
+            total.backward()
+        return losses
+
+    def backward_by_task(
+        self, surgery: Surgery, group: list[Pairs], examples: int, number: int
+    ) -> tuple[list[Loss], dict[str, bool]]:
+        """The same, each task by itself; their gradients then meet in surgery."""
+        losses: list[Loss] = []
+        present = sorted({int(task) for pairs in group for task, _ in pairs})
+        for task in present:
+            for pairs in group:
+                mine = pairs[pairs[:, 0] == task]
+                if len(mine):
+                    losses += self.backward(mine, examples)
+            surgery.take(task)
+        against = (surgery.settle(present, number) < 0).tolist()
+        names = [list(self.tasks)[task] for task in present]
+        met = combinations(range(len(present)), 2)
+        return losses, {f"{names[a]}/{names[b]}": against[a][b] for a, b in met}
+
+    def losses(self, outputs: dict[str, Tensor], batch: Batch) -> Iterator[Loss]:
+        """The summed losses of each task's examples"""
+        for part in batch.parts:
+            given = self.weights[part.task]
+            weights = None if given is None else torch.tensor(given, device=part.labels.device)
+            each = self.functions[part.task](outputs[part.task].float(), part.labels)
+            weighed = each * label_weights(part.labels, weights, self.tasks[part.task].kind == "soft")
+            yield Loss(part.task, part.rows, weighed.sum())
+
+    def joint(self, losses: list[Loss]) -> Tensor:
+        """What is minimised: the tasks' losses, weighed against each other"""
+        return torch.stack([self.weighting(loss.task, loss.summed, len(loss.rows)) for loss in losses]).sum()

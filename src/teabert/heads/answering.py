@@ -27,7 +27,7 @@ class Answer(nn.Module):
 
     apart = False
     """It needs the two texts of a pair encoded apart."""
-    kinds: tuple[str, ...] = ("classes", "ordinal", "binary", "multilabel", "score")
+    kinds: tuple[str, ...] = ("classes", "soft", "ordinal", "binary", "multilabel", "score")
     """The kinds of task it fits."""
 
     class Config(Settings):

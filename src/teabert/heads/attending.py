@@ -4,6 +4,7 @@ Single texts attend to themselves; the two texts of a pair attend to each other,
 layer is attention and its output projection alone, without residual, LayerNorm and feed-forward.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -61,6 +62,14 @@ class Attention(nn.Module):
         super().__init__()
         self.attention_heads = attention_heads
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+
+    def weights(self, asking: Tensor, asked: Tensor, of: Pack, over: Pack) -> Tensor:
+        """Which tokens each token reads, (examples, attention_heads, longest of `of`, longest of `over`)"""
+        split = (-1, self.attention_heads, asking.shape[1] // self.attention_heads)
+        q = of.grid(self.query(asking).view(split)).transpose(1, 2)
+        k = over.grid(self.key(asked).view(split)).transpose(1, 2)
+        scores = q @ k.transpose(2, 3) / math.sqrt(split[2])
+        return scores.masked_fill(~over.real[:, None, None, :], float("-inf")).softmax(-1)
 
     def forward(self, asking: Tensor, asked: Tensor, of: Pack, over: Pack) -> Tensor:
         """asking: (tokens of `of`, width); asked: (tokens of `over`, width) -> (tokens of `of`, width)"""

@@ -29,6 +29,10 @@ VARIANTS = [
     {"method": "gate", "share_layers": True},
     {"method": "lora", "rank": 3, "layers": "1"},
     {"method": "pal", "width": 8, "attention_heads": 2, "layers": "0"},
+    {"method": "pal", "width": 12, "attention_heads": 3, "share_layers": True},
+    {"method": "lora", "rank": 2, "share_layers": True},
+    {"method": "adapter", "size": 5, "share_layers": True},
+    {"method": "prefix", "length": 2, "share_layers": True},
     ["input", {"method": "lora", "rank": 2}, "gate", {"method": "prefix", "length": 2}],
     ["attention", {"method": "input", "place": "after"}, {"method": "adapter", "size": 4, "layers": 1}],
 ]

@@ -2,16 +2,18 @@
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional as F
 
-from conftest import tiny_shape
+from conftest import padded, tiny_shape
 from injected import TASKS, Watch, answers, build, chosen, mixed, pack
 from teabert.injections import Injection
 from teabert.injections.base import Site
-from teabert.injections.options import SharedOptions, Span
+from teabert.injections.options import LayerOptions, Span
 from teabert.injections.pertask import spread as spread_out
 from teabert.injections.several import Several
+from teabert.pretrained import to_published
 
 
 def site(model, batch, layer=1):
@@ -71,18 +73,64 @@ def test_lora_adds_a_scaled_product_of_two_small_matrices_to_queries_and_values(
         assert (v[token] - 5 / 2 * up[1] @ down[2:] @ at.input[token]).abs().max() <= 1e-5
 
 
-def test_lora_agrees_with_peft():
-    peft = pytest.importorskip("peft")
-    model, batch = build({"method": "lora", "rank": 2, "alpha": 5}), pack(chosen({"mood": 3}))
-    at, mine = site(model, batch), model.injection
-    other = peft.get_peft_model(
-        nn.ModuleDict({"query": nn.Linear(32, 32)}), peft.LoraConfig(r=2, lora_alpha=5, target_modules=["query"])
-    ).base_model.model["query"]
+def theirs(encoder):
+    """HuggingFace's BertModel with our weights"""
+    shape = encoder.shape
+    config = transformers.BertConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.attention_heads,
+        intermediate_size=shape.inner_width,
+        max_position_embeddings=shape.positions,
+        type_vocab_size=shape.segments,
+        layer_norm_eps=shape.epsilon,
+    )
+    model = transformers.BertModel(config)
+    model.load_state_dict(to_published(encoder.state_dict(), shape))
+    return model.eval()
+
+
+def states_of(model, batch, **more):
+    inputs = padded(batch, 0)
     with torch.no_grad():
-        other.lora_A["default"].weight.copy_(mine.down["mood"][1, :2])
-        other.lora_B["default"].weight.copy_(mine.up["mood"][1, 0])
-    q, _, _ = mine.projected(other.base_layer(at.input), at.input, at.input, at)
-    assert (q - other(at.input)).abs().max() <= 1e-5
+        return model(**inputs, **more).last_hidden_state[inputs["attention_mask"].bool()]
+
+
+def test_lora_agrees_with_peft_in_one_batch_of_mixed_tasks():
+    peft = pytest.importorskip("peft")
+    model, batch = build({"method": "lora", "rank": 2, "alpha": 5}), pack(mixed())
+    plain, mine = theirs(model.encoder), model.injection
+    options = {"r": 2, "lora_alpha": 5, "target_modules": ["query", "value"]}
+    other = peft.get_peft_model(plain, peft.LoraConfig(**options), adapter_name="mood")
+    for task in TASKS[1:]:
+        other.add_adapter(task, peft.LoraConfig(**options))
+    with torch.no_grad():
+        for layer, block in enumerate(plain.encoder.layer):
+            for place, part in enumerate((block.attention.self.query, block.attention.self.value)):
+                for task in TASKS:
+                    part.lora_A[task].weight.copy_(mine.down[task][layer].chunk(2)[place])
+                    part.lora_B[task].weight.copy_(mine.up[task][layer, place])
+        ours = model.encoder(batch, mine)
+    names = [TASKS[task] for task in batch.task_of_sequence.tolist()]
+    assert (states_of(other.eval(), batch, adapter_names=names) - ours).abs().max() <= 1e-5
+    assert (states_of(other, batch, adapter_names=["mood"] * len(names)) - ours).abs().max() > 1e-2
+
+
+def test_adapters_agree_with_bottlenecks_hooked_into_transformers_bert_where_houlsby_has_them():
+    model, batch = build({"method": "adapter", "size": 5}), pack(chosen({"near": 4}))
+    plain, mine = theirs(model.encoder), model.injection
+    for layer, block in enumerate(plain.encoder.layer):
+        for into, where in ((mine.after_attention, block.attention.output), (mine.after_feed_forward, block.output)):
+            down, up = nn.Linear(32, 5), nn.Linear(5, 32)
+            values = (into.down, into.down_bias, into.up, into.up_bias)
+            for parameter, value in zip((down.weight, down.bias, up.weight, up.bias), values, strict=True):
+                parameter.data.copy_(value["near"][layer])
+            bottleneck = nn.Sequential(down, nn.GELU(), up)
+            where.dropout.register_forward_hook(lambda _, given, out, way=bottleneck: out + way(out))
+    with torch.no_grad():
+        ours = model.encoder(batch, mine)
+    assert (states_of(plain, batch) - ours).abs().max() <= 1e-5
 
 
 def test_an_adapter_is_a_bottleneck_with_a_way_past_it():
@@ -153,8 +201,8 @@ def test_layers_that_are_not_named_are_plain():
 
 
 def test_named_layers_have_their_own_rows_in_order():
-    span = Span(SharedOptions(layers="1-2"), 4)
+    span = Span(LayerOptions(layers="1-2"), 4)
     assert [layer in span for layer in range(4)] == [False, True, True, False]
     assert (span.rows, span.row(1), span.row(2)) == (2, 0, 1)
-    shared = Span(SharedOptions(layers="1-2", share_layers=True), 4)
+    shared = Span(LayerOptions(layers="1-2", share_layers=True), 4)
     assert (shared.rows, shared.row(1), shared.row(2)) == (1, 0, 0)

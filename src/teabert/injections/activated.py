@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from teabert.injections.base import Injection, Site
-from teabert.injections.options import SharedOptions
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 from teabert.injections.projected import projections
 
@@ -35,7 +35,7 @@ class Activated(Injection):
     foldable = False
     exact_at_start = False
 
-    class Config(SharedOptions):
+    class Config(LayerOptions):
         """Options of activated."""
 
         act: Literal["elu", "tanh", "selu", "gelu", "relu"] = "elu"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
-from teabert.injections.options import SharedOptions
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Attention(Injection):
     """Q + q_t, K + k_t, V + v_t."""
 
-    class Config(SharedOptions):
+    class Config(LayerOptions):
         """Options of attention."""
 
         vectors: Literal["qkv", "qv"] = "qkv"

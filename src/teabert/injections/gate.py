@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import block
-from teabert.injections.options import SharedOptions
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PerTask, spread
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Gate(Injection):
     """(1 + g_t) times the context of each attention head."""
 
-    class Config(SharedOptions):
+    class Config(LayerOptions):
         """Options of gate."""
 
         init: Literal["safe"] = "safe"

@@ -34,11 +34,6 @@ class LayerOptions(Options):
 
     layers: Annotated[str, BeforeValidator(_layers)] = "all"
     """Which layers are conditioned: all, 4-11 or 3; the first is 0, the last named one is included."""
-
-
-class SharedOptions(LayerOptions):
-    """Options of injections whose layers can have parameters in common."""
-
     share_layers: bool = False
     """One set of parameters for all conditioned layers, instead of one for each."""
 
@@ -48,7 +43,7 @@ class Span:
 
     def __init__(self, options: Settings, layers: int) -> None:
         self.layers = _range(options.layers, layers) if isinstance(options, LayerOptions) else range(layers, layers)
-        self.shared = isinstance(options, SharedOptions) and options.share_layers
+        self.shared = isinstance(options, LayerOptions) and options.share_layers
 
     def __contains__(self, layer: int) -> bool:
         return layer in self.layers

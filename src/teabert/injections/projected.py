@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
-from teabert.injections.options import SharedOptions
+from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, spread
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Projected(Injection):
     """Q + W_Q E_task, K + W_K E_task, V + W_V E_task."""
 
-    class Config(SharedOptions):
+    class Config(LayerOptions):
         """Options of projected."""
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:

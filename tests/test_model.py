@@ -14,7 +14,7 @@ from teabert.device import autocast
 from teabert.encoder import Encoder
 from teabert.evaluation import evaluate, outputs
 from teabert.losses import make_loss
-from teabert.model import Model, assemble, build
+from teabert.model import Model, assemble
 from teabert.source import Source, encode
 from teabert.tasks.reading import Example
 from teabert.text import TextEncoder

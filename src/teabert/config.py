@@ -28,7 +28,7 @@ class TrainSettings(OptimSettings, Schedule):
     """How the recipe trains."""
 
     mode: Literal["frozen", "finetune"] = "finetune"
-    """frozen: only heads (and injection) learn; finetune: everything does."""
+    """frozen: only heads and injection learn (on a base, only what belongs to the tasks alone); finetune: everything."""
     epochs: int = Field(10, ge=1)
     """An epoch is as many examples as the tasks have rows, unless sampling says otherwise."""
     seed: int = Field(11711, ge=0)
@@ -95,6 +95,8 @@ class Recipe(Settings):
     """Names the run folder; the file's name by default."""
     encoder: str = "minilm"
     """A known encoder, a local folder, or a hub id."""
+    base: str | None = None
+    """A trained run whose encoder, and what its injection shares between tasks, is built on; instead of `encoder`."""
     tasks: Annotated[dict[str, Task], BeforeValidator(_tasks)]
     """The tasks that are learned together."""
     data: str | None = None

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from teabert.batches import Batch
-from teabert.encoder import Encoder
+from teabert.encoder import Encoder, EncoderShape
 from teabert.heads import ANSWERS, READERS, Head, Reading, Stretch, stretched
 from teabert.injections import Injection, Injections, make_injection
 from teabert.injections.pertask import PerTask
@@ -81,13 +80,21 @@ class Model(nn.Module):
                 outputs[part.task] = self.finish(part.task, answers)
         return outputs
 
+    def owned(self, *tasks: str) -> dict[str, Tensor]:
+        """The weights that belong to these tasks alone, by name: their parts of the injection, their unshared heads"""
+        tables = {f"{path}.{task}" for path, each in self.named_modules() if isinstance(each, PerTask) for task in tasks}
+        heads = {self.uses[task].head for task in tasks}
+        heads -= {use.head for task, use in self.uses.items() if task not in tasks}
+        return {
+            name: tensor
+            for name, tensor in self.state_dict().items()
+            if name in tables or (name.startswith("heads.") and name.split(".")[1] in heads)
+        }
+
     def shared_parameters(self) -> list[nn.Parameter]:
         """What more than one task learns: not the parameters that belong to one, nor the heads of one"""
-        used = [use.head for use in self.uses.values()]
-        alone = [head for name, head in self.heads.items() if used.count(name) == 1]
-        own = [*alone, *(module for module in self.modules() if isinstance(module, PerTask))]
-        apart = {id(parameter) for module in own for parameter in module.parameters()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in apart and parameter.requires_grad]
+        own = {name for task in self.tasks for name in self.owned(task)}
+        return [each for name, each in self.named_parameters() if name not in own and each.requires_grad]
 
     @property
     def device(self) -> torch.device:
@@ -128,18 +135,7 @@ def assemble(recipe: "Recipe", encoder: Encoder) -> Model:
     return Model(encoder, injection, *build_heads(recipe.tasks, encoder))
 
 
-def check_fits(recipe: "Recipe", folder: Path) -> None:
+def check_fits(recipe: "Recipe", shape: EncoderShape) -> None:
     """Refuse what the encoder's shape cannot take, such as a layer it does not have, before any weights are loaded."""
-    from teabert.pretrained import folder_shape
-
     with torch.device("meta"):
-        assemble(recipe, Encoder(folder_shape(folder)))
-
-
-def build(recipe: "Recipe", folder: Path) -> tuple[Model, list[str]]:
-    """The recipe's model around the pretrained encoder in a folder; and which pooler weights start anew."""
-    from teabert.pretrained import load_encoder
-
-    torch.manual_seed(recipe.train.seed)
-    encoder, missing = load_encoder(folder)
-    return assemble(recipe, encoder), missing
+        assemble(recipe, Encoder(shape))

@@ -21,10 +21,10 @@ from teabert.device import pick_device, pick_precision
 from teabert.engine import Engine
 from teabert.errors import UserError
 from teabert.evaluation import Scores, evaluate
-from teabert.files import sha256, write_json
-from teabert.hub import encoder_folder
-from teabert.model import build, check_fits
+from teabert.files import write_json
+from teabert.model import check_fits
 from teabert.optim import lr_factor
+from teabert.origins import Origin, build, find_origin
 from teabert.progress import Progress, Quiet
 from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape, unbegun
 from teabert.sampling import Pairs, Sampler
@@ -69,16 +69,16 @@ def train(
 class Trainer:
     """One run in the making."""
 
-    def __init__(self, recipe: Recipe, run: Run, examples: Examples, encoder: Path, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe, run: Run, examples: Examples, origin: Origin, progress: Progress) -> None:
         self.recipe, self.run, self.progress = recipe, run, progress
         self.tasks = recipe.tasks
         self.device = pick_device()
         self.precision = recipe.train.precision
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(recipe.train.deterministic and self.device.type == "cuda", warn_only=True)
-        self.model, missing = build(recipe, encoder)
+        self.model, missing = build(recipe, origin)
         shape = self.model.encoder.shape
-        text = TextEncoder.load(encoder, shape.longest, shape.vocabulary)
+        text = TextEncoder.load(origin.folder, shape.longest, shape.vocabulary)
         text.save(run.path)
         save_shape(run, shape)
         train_rows, cut = tokenise(text, self.tasks, examples.train)
@@ -112,12 +112,13 @@ class Trainer:
         precision = pick_precision(recipe.train.precision, pick_device())
         recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"precision": precision})})
         examples = read_examples(recipe)
-        encoder = encoder_folder(recipe.encoder, progress=progress.shown)
-        check_fits(recipe, encoder)
-        facts = {"encoder": {"name": recipe.encoder, "sha256": _weights_sum(encoder)}, "seed": recipe.train.seed}
+        origin = find_origin(recipe, progress.shown)
+        check_fits(recipe, origin.shape)
+        name = recipe.base or recipe.encoder
+        facts = {"encoder": {"name": name, "sha256": origin.checksum}, "seed": recipe.train.seed}
         run = Run.create(folder, recipe, facts)
         write_json(run.path / "subsets.json", examples.chosen)
-        return cls(recipe, run, examples, encoder, progress)
+        return cls(recipe, run, examples, origin, progress)
 
     @classmethod
     def resume(cls, folder: Path, progress: Progress, given: Recipe | None = None) -> "Trainer":
@@ -127,12 +128,12 @@ class Trainer:
         recipe = run.recipe
         if given is not None:
             _same(given, recipe, folder)
-        encoder = encoder_folder(recipe.encoder, progress=progress.shown)
+        origin = find_origin(recipe, progress.shown)
         torch.set_num_threads(run.facts().get("threads", torch.get_num_threads()))  # sums depend on how they are shared out
         known = run.facts().get("encoder", {}).get("sha256")
-        if known != _weights_sum(encoder):
-            raise UserError(f"{folder} was started from other weights than {encoder} now holds. Start a new run.")
-        trainer = cls(recipe, run, read_examples(recipe), encoder, progress)
+        if known != origin.checksum:
+            raise UserError(f"{folder} was started from other weights than {origin.folder} now holds. Start a new run.")
+        trainer = cls(recipe, run, read_examples(recipe), origin, progress)
         checkpoint, problems = run.load_checkpoint()
         for problem in problems:
             progress.note(f"{problem} Going on from the one before it.")
@@ -150,6 +151,9 @@ class Trainer:
         if self.recipe.train.mode == "finetune":
             return
         self.model.encoder.requires_grad_(False)
+        if self.recipe.base is not None:
+            for parameter in self.model.shared_parameters():
+                parameter.requires_grad_(False)
         still = [name for name in self.tasks if not any(True for _ in self.model.head(name).parameters())]
         if still and self.plain_encoder:
             self.progress.note(f"nothing is learned for {', '.join(still)}: frozen encoder, and a head without weights")
@@ -328,12 +332,6 @@ class Trainer:
         self.sampler.restore(checkpoint.state["sampler"])
         self.place = Place(**checkpoint.state["place"])
         self.run.cut_log(checkpoint.state["log"])
-
-
-def _weights_sum(folder: Path) -> str:
-    """The checksum of an encoder's weights."""
-    modern = folder / "model.safetensors"
-    return sha256(modern if modern.exists() else folder / "pytorch_model.bin")
 
 
 def _same(given: Recipe, kept: Recipe, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The training loop: what a step means, what frozen mode may touch, what it says when things go wrong."""
 
+import json
 import math
 
 import numpy as np
@@ -8,11 +9,13 @@ import torch
 
 import tiny
 from teabert import load, parse_recipe, train
+from teabert.calibration import fit_temperature
 from teabert.errors import UserError
 from teabert.evaluation import outputs
 from teabert.progress import Progress, Quiet
 from teabert.runs import Run
 from teabert.source import Encoded
+from teabert.tasks.reading import read_split
 from teabert.training import Trainer
 
 
@@ -187,6 +190,20 @@ def test_rows_held_out_for_calibration_neither_train_nor_select(world, tmp_path)
         assert len(set.union(*rows)) == 24, "no row serves two purposes"
 
 
+@pytest.mark.parametrize("mode", ["finetune", "frozen"])
+def test_held_out_rows_make_the_best_models_probabilities_honest(world, tmp_path, mode):
+    run = train(parse_recipe(tiny.recipe(world, calibrate=0.25, mode=mode)), tmp_path / "run")
+    predictor = load(run.path)
+    assert set(predictor.calibration.tasks) == {"mood", "same"}
+    held = json.loads((run.path / "subsets.json").read_text())["mood"]["calibrate"]
+    table = read_split(predictor.tasks["mood"], "train", str(world / "data"))
+    source = predictor.source({"mood": [table.examples[row] for row in held]}, Quiet())
+    found = outputs(predictor.model, source, "fp32")["mood"]
+    fitted = predictor.calibration.tasks["mood"]
+    assert fitted.temperature == pytest.approx(fit_temperature("classes", found, source.rows["mood"].labels), rel=1e-3)
+    assert (fitted.rows, fitted.source) == (6, "0.25 of the training rows, held out")
+
+
 @pytest.mark.parametrize(("take", "count"), [(7, 7), (0.5, 12)])
 def test_taken_rows_are_seeded_and_saved(world, tmp_path, take, count):
     given = tiny.recipe(world)
@@ -285,3 +302,41 @@ def test_bf16_run_gives_scores_in_full_precision(world, tmp_path):
     assert found.dtype == np.float32
     rounded = torch.from_numpy(found).bfloat16().float().numpy()
     assert (found != rounded).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+        MemoryError("no more"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_out_of_memory_names_what_to_lower_and_leaves_the_checkpoint(world, tmp_path, monkeypatch, error):
+    trainer = begin(world, tmp_path / "run")
+    trainer.epoch()
+    saved = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+
+    def full(*given):
+        raise error
+
+    monkeypatch.setattr(trainer.engine, "backward", full)
+    with pytest.raises(
+        UserError, match=r"Out of memory at step 10, with 8 examples of \d+ tokens.*\nLower sampling.batch .now 8"
+    ):
+        trainer.epoch()
+    assert saved == {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+    monkeypatch.undo()
+    assert Trainer.resume(tmp_path / "run", Quiet()).run_all().scores()
+
+
+def test_an_error_that_is_not_about_memory_is_not_made_one(world, tmp_path, monkeypatch):
+    trainer = begin(world, tmp_path / "run")
+
+    def broken(*given):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(trainer.engine, "backward", broken)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        trainer.epoch()

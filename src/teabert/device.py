@@ -30,3 +30,9 @@ def pick_precision(wanted: str, device: torch.device) -> str:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Matrix products in bf16, or everything in fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch means that memory ran out: a GPU's has a class of its own, a CPU's only words."""
+    words = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in words

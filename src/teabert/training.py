@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from teabert.calibration import fit
 from teabert.config import Recipe, load_recipe
 from teabert.dataset import Examples, read_examples, tokenise
-from teabert.device import pick_device, pick_precision
+from teabert.device import is_out_of_memory, pick_device, pick_precision
 from teabert.engine import Engine
 from teabert.errors import UserError
-from teabert.evaluation import Scores, evaluate
+from teabert.evaluation import Scores, evaluate, outputs
 from teabert.files import write_json
 from teabert.model import check_fits
 from teabert.optim import lr_factor
@@ -83,6 +84,7 @@ class Trainer:
         save_shape(run, shape)
         train_rows, cut = tokenise(text, self.tasks, examples.train)
         select_rows, _ = tokenise(text, self.tasks, examples.select)
+        self.held = Source(tokenise(text, self.tasks, examples.calibrate)[0], tuple(self.tasks))
         notes = [*examples.notes, *cut]
         if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
             notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
@@ -180,6 +182,8 @@ class Trainer:
         """Train to the end, or until patience runs out."""
         while not self.place.finished:
             self.epoch()
+        if self.held.rows:
+            self.calibrate()
         return self.run
 
     def epoch(self) -> None:
@@ -213,7 +217,12 @@ class Trainer:
         """One step of the optimiser over one or more batches."""
         schedule = self.recipe.train
         rate = self.recipe.lr * lr_factor(self.place.step, self.steps, schedule.schedule, schedule.warmup)
-        losses, clashes = self.engine.step(group, self.place.step, rate)
+        try:
+            losses, clashes = self.engine.step(group, self.place.step, rate)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise self.too_large(error, group) from error
+            raise
         for loss in losses:
             self.watch(loss.task, loss.rows, loss.summed.item())
         for pair, clash in clashes.items():
@@ -223,6 +232,18 @@ class Trainer:
         self.sampler.batch += len(group)
         if self.place.step % LOG_EVERY == 0:
             self.log_losses(self.sampler.current)
+
+    def too_large(self, error: BaseException, group: list[Pairs]) -> UserError:
+        """What to do about a step that needs more memory than there is"""
+        lengths = [self.source.rows[self.source.tasks[task]].lengths()[row] for pairs in group for task, row in pairs]
+        key = "sampling.batch" if self.recipe.sampling.tokens is None else "sampling.tokens"
+        now = self.recipe.sampling.batch if self.recipe.sampling.tokens is None else self.recipe.sampling.tokens
+        return UserError(
+            f"Out of memory at step {self.place.step + 1}, with {len(lengths)} examples of {sum(lengths)} tokens:"
+            f" {str(error).splitlines()[0]}\nLower {key} (now {now}) and raise train.accumulate by as much, which trains"
+            f" alike, or set tasks.NAME.max_tokens (the longest had {max(lengths)}). What was saved in {self.run.path} is"
+            " intact."
+        )
 
     def watch(self, task: str, rows: tuple[int, ...], loss: float) -> None:
         """Keep the loss for the log; stop where it is no number."""
@@ -293,6 +314,16 @@ class Trainer:
         now = time.perf_counter()
         self.place.seconds += now - begun
         return now
+
+    def calibrate(self) -> None:
+        """Fit the best model's temperatures on the rows that were held out for it"""
+        self.model.load_state_dict(self.run.load_best())
+        total = sum(len(rows) for rows in self.held.rows.values())
+        with self.progress.bar("calibrating", total) as advance:
+            found = outputs(self.model, self.held, self.precision, advance)
+        labels = {task: rows.labels for task, rows in self.held.rows.items()}
+        source = f"{self.recipe.train.calibrate:g} of the training rows, held out"
+        fit(self.tasks, found, labels, source).save(self.run.path)
 
     # checkpoints
 

@@ -63,6 +63,21 @@ def test_readers_equal_their_formulas_sequence_by_sequence(lengths, seed, apart,
             assert (found - expected).abs().max() <= 1e-12
 
 
+def test_an_mlp_is_two_layers_on_the_mean_as_large_as_a_bare_attention_layer():
+    reading, part = reading_of([3, 4], 1)
+    reader, config = resolve(READERS, "mlp", "read")
+    mine = reader(config, tiny_shape(), 1).double()
+    inner, _, outer = mine.layers
+    expected = outer(F.gelu(reading.mean @ inner.weight.T + inner.bias))
+    assert (mine(reading, part)[0] - expected[part.first]).abs().max() <= 1e-12
+    attention = resolve(READERS, {"method": "task_attention", "bare_last": True}, "read")
+    sizes = [
+        sum(p.numel() for p in each.parameters() if p.ndim == 2)
+        for each in (mine, attention[0](attention[1], tiny_shape(), 1))
+    ]
+    assert sizes[0] == sizes[1] == 4 * 32**2
+
+
 def test_the_mean_of_bf16_states_is_summed_in_fp32():
     reading, part = reading_of([400], 0)
     exact = reading.states.bfloat16().double().mean(0)

@@ -5,11 +5,12 @@ from torch import Tensor, nn
 from teabert.batches import Part
 from teabert.heads.answering import Answer, Concatenated, Coral, Cosine, Difference, Dot, Linear, Stretch, stretched
 from teabert.heads.attending import TaskAttention
-from teabert.heads.reading import FirstToken, Mean, Reader, Reading
+from teabert.heads.reading import FirstToken, Mean, Perceptron, Reader, Reading
 
 READERS: dict[str, type[Reader]] = {
     "first_token": FirstToken,
     "mean": Mean,
+    "mlp": Perceptron,
     "task_attention": TaskAttention,
 }
 ANSWERS: dict[str, type[Answer]] = {

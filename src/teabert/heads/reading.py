@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from teabert.batches import Layout, Part
@@ -76,6 +77,31 @@ class FirstToken(Reader):
     def vectors(self, reading: Reading) -> Tensor:
         """(sequences, width)"""
         return reading.pooled if self.pooler else reading.first
+
+
+class Perceptron(Reader):
+    """The mean of all token states, then inner layers of the task's own: what attention is to be compared with."""
+
+    keeps = "states"
+
+    class Config(Settings):
+        """Options of mlp."""
+
+        inner: int | None = Field(None, ge=1)
+        """Width of the inner layer; left out, twice the encoder's: then it is as large as a bare attention layer."""
+        layers: int = Field(1, ge=1)
+        """How many such pairs of layers, one after another."""
+
+    def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
+        super().__init__(config, shape, sequences)
+        inner = config.inner or 2 * shape.width
+        pairs = [(nn.Linear(shape.width, inner), nn.GELU(), nn.Linear(inner, shape.width)) for _ in range(config.layers)]
+        self.layers = nn.Sequential(*(layer for pair in pairs for layer in pair))
+
+    def vectors(self, reading: Reading) -> Tensor:
+        """(sequences, width)"""
+        found: Tensor = self.layers(reading.mean)
+        return found
 
 
 class Mean(Reader):

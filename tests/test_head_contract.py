@@ -15,13 +15,8 @@ from teabert.model import Model, build_heads
 from teabert.tasks import make_task
 
 LABELS = {"labels": ["bad", "so-so", "good"]}
-KINDS = {
-    "classes": LABELS,
-    "ordinal": LABELS,
-    "multilabel": LABELS,
-    "binary": {"labels": [0, 1]},
-    "score": {"range": [0, 5]},
-}
+KINDS = dict.fromkeys(("classes", "soft", "ordinal", "multilabel"), LABELS)
+KINDS |= {"binary": {"labels": [0, 1]}, "score": {"range": [0, 5]}}
 READ = [
     *READERS,
     {"method": "task_attention", "layers": 2, "feed_forward": False},

@@ -1,6 +1,7 @@
 """A run folder answers: the same batches as training, every kind of task, the course's exact files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ import torch
 
 import tiny
 from teabert import load, parse_recipe, train
+from teabert.answers import Answer
 from teabert.errors import UserError
 from teabert.evaluation import outputs
 from teabert.files import write_json
-from teabert.predicting import Given, answer
+from teabert.predicting import Given, Predicting, Wanted
 from teabert.progress import Quiet
 from teabert.tasks.reading import read_split
 
@@ -66,6 +68,29 @@ def test_answers_of_each_kind_carry_what_the_kind_has(predictor):
     assert tags.label == tuple(label for label, chance in tags.probabilities.items() if chance > 0.5)
 
 
+def test_answer_less_probable_than_asked_for_is_withheld(predictor):
+    for task, text in (("mood", "film good"), ("same", TEXTS["same"]), ("stars", "film good")):
+        (plain,) = predictor.predict(text, task=task)
+        (same,) = predictor.predict(text, task=task, abstain=plain.probability)
+        (withheld,) = predictor.predict(text, task=task, abstain=plain.probability + 1e-6)
+        assert same == plain
+        assert not plain.abstained
+        assert withheld == replace(plain, label=None, abstained=True)
+        assert withheld.as_json() == plain.as_json() | {"label": None, "abstained": True}
+        assert "abstained" not in plain.as_json()
+
+
+def test_scores_and_several_labels_are_never_withheld(predictor):
+    answers = predictor.predict(["film good", ("a dog", "a child")], tasks="all", abstain=1.0)
+    assert answers[0]["tags"].label == predictor.predict("film good", task="tags")[0].label
+    assert answers[1]["near"].score == pytest.approx(predictor.predict(TEXTS["near"], task="near")[0].score, abs=1e-5)
+    assert answers[0]["mood"].abstained
+
+
+def test_score_of_nothing_is_said():
+    assert Answer("near", None, 0.0, None, {}, "1").as_json() == {"task": "near", "score": 0.0, "id": "1"}
+
+
 def test_many_texts_answer_in_their_order_as_one_by_one(predictor):
     texts = ["film", "the meal was not good at all in the park", "dull", "a great book " * 3]
     together = predictor.predict(texts, task="mood")
@@ -109,7 +134,8 @@ def test_saved_and_loaded_model_gives_the_same_outputs(run, predictor):
 def test_course_files_have_the_course_s_exact_format(run, task, first, pattern):
     import re
 
-    lines = list(answer(run, task, Given(split="dev"), "cs224n", Quiet()))
+    found = "".join(Predicting(run, Given(split="dev"), Wanted(task, "cs224n"), Quiet()).lines())
+    lines = found.splitlines(keepends=True)
     assert lines[0] == first
     assert len(lines) == 25
     assert re.fullmatch(pattern, lines[1])

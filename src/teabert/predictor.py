@@ -1,56 +1,68 @@
 """Text in, answers out, for any mix of tasks: a run folder becomes a Predictor that batches exactly as training did."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar, overload
 
 import numpy as np
+import torch
 
+from teabert.answers import Answer, check_threshold, read_answers
+from teabert.attention import Attention, attention, spell
+from teabert.batches import collate
+from teabert.calibration import Calibration
 from teabert.dataset import skipped_notes, tokenise
-from teabert.device import pick_device, pick_precision
-from teabert.encoder import Encoder, EncoderShape
-from teabert.errors import UserError, unknown
-from teabert.evaluation import Scores, evaluate, outputs
+from teabert.device import autocast, pick_device, pick_precision
+from teabert.encoder import Encoder
+from teabert.errors import UserError
+from teabert.evaluation import Scores, evaluate
 from teabert.model import Model, assemble
+from teabert.origins import run_shape
 from teabert.progress import Progress, Quiet
-from teabert.runs import Run, shape_file
-from teabert.source import Source
+from teabert.requests import (
+    ALL,
+    Prepared,
+    Refusal,
+    Request,
+    Text,
+    by_tokens,
+    check,
+    choose,
+    find_task,
+    prepare,
+    questions,
+    rows_of,
+    several,
+)
+from teabert.runs import Run
+from teabert.source import ENCODE_TOKENS, Source
+from teabert.taskfiles import TaskFile, attach, files_of
 from teabert.tasks import Task
-from teabert.tasks.reading import Example, Table, make_example, read_file, read_split
+from teabert.tasks.reading import Example, Table, read_file, read_split
 from teabert.text import TextEncoder
+from teabert.vectors import check_comparing, check_vectors, compare, one_text, vectors
 
-Text = str | Sequence[str]
-"""A text, or the two texts of a pair."""
+Found = TypeVar("Found")
 
-
-@dataclass(frozen=True)
-class Answer:
-    """What the model says of one text."""
-
-    task: str
-    label: str | tuple[str, ...] | None
-    """the class, yes/no label, or all labels that hold; nothing for scores"""
-    score: float | None
-    """for score tasks"""
-    probability: float | None
-    """of the label given; nothing for scores and multi-label"""
-    probabilities: dict[str, float]
-    """of every label; empty for scores"""
-    id: str = ""
-    """the row's id, where it came from a file"""
-
-    def as_json(self) -> dict[str, Any]:
-        """Only what the task has."""
-        return {key: value for key, value in asdict(self).items() if value not in (None, {}, "")}
+__all__ = ["Answer", "Attention", "Predictor", "Prepared", "Refusal", "Request", "Text", "load"]
 
 
 class Predictor:
     """A trained model, ready to answer."""
 
-    def __init__(self, model: Model, text: TextEncoder, tasks: Mapping[str, Task], precision: str, run: Run) -> None:
+    def __init__(
+        self,
+        model: Model,
+        text: TextEncoder,
+        tasks: Mapping[str, Task],
+        precision: str,
+        run: Run,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.model, self.text, self.tasks, self.precision, self.run = model, text, dict(tasks), precision, run
+        self.calibration = calibration or Calibration()
+        self.tokenising = Lock()  # the tokenizer keeps its greatest length, which differs between tasks
 
     def task(self, name: str | None) -> Task:
         """A task of the model by name; the only one where there is one."""
@@ -58,26 +70,138 @@ class Predictor:
             return next(iter(self.tasks.values()))
         if name is None:
             raise UserError(f"Say which task. This model has: {', '.join(self.tasks)}.")
-        if name not in self.tasks:
-            raise unknown("task", name, self.tasks, f"These are the tasks of {self.run.path}.")
-        return self.tasks[name]
+        return find_task(self.tasks, name)
 
-    def predict(self, texts: Text | Sequence[Text], task: str | None = None) -> list[Answer]:
-        """Answers for one or more texts (pairs: two strings each), in their order."""
-        chosen = self.task(task)
-        single_pair = len(chosen.texts) == 2 and len(texts) == 2 and all(isinstance(text, str) for text in texts)
-        several = [texts] if isinstance(texts, str) or single_pair else texts
-        return self.answer(chosen, [_example(chosen, text, number) for number, text in enumerate(several, 1)])
+    # answers
 
-    def answer(self, task: Task, examples: Sequence[Example], progress: Progress | None = None) -> list[Answer]:
-        """Answers for checked examples, in their order."""
-        if not examples:
-            return []
+    @overload
+    def predict(
+        self, texts: Text | Sequence[Text], task: str | None = None, tasks: None = None, abstain: float | None = None
+    ) -> list[Answer]: ...
+
+    @overload
+    def predict(
+        self, texts: Text | Sequence[Text], task: None = None, *, tasks: str | Sequence[str], abstain: float | None = None
+    ) -> list[dict[str, Answer]]: ...
+
+    def predict(
+        self,
+        texts: Text | Sequence[Text],
+        task: str | None = None,
+        tasks: str | Sequence[str] | None = None,
+        abstain: float | None = None,
+    ) -> list[Answer] | list[dict[str, Answer]]:
+        """Answers for one or more texts (pairs: two strings each), in their order: of one task, or by name of several.
+
+        tasks="all" are those that take what was given. Two strings are one pair where the tasks take pairs only, and also
+        as a tuple where some do; otherwise they are two texts.
+        """
+        if task is not None and tasks is not None:
+            raise UserError("Give task for one task's answers, or tasks for those of several, not both.")
+        chosen = [self.task(task)] if tasks is None else choose(self.tasks, tasks)
+        asked = questions(chosen, several(texts, chosen), fitting=tasks == ALL)
+        answers = iter(_all(self.answers([request for mine in asked for request in mine], abstain)))
+        if tasks is None:
+            return list(answers)
+        return [{request.task: next(answers) for request in mine} for mine in asked]
+
+    def answers(
+        self, requests: Sequence[Request], abstain: float | None = None, progress: Progress | None = None
+    ) -> list[Answer | Refusal]:
+        """Any mix of requests, in their order, in packed batches; one that cannot be answered harms no other."""
+        check_threshold(abstain)
         progress = progress or Quiet()
-        source = self.source({task.name: examples}, progress)
-        with progress.bar(f"answering {task.name}", len(examples)) as advance:
-            found = outputs(self.model, source, self.precision, advance)[task.name]
-        return [_answer(task, row, example.name) for row, example in zip(found, examples, strict=True)]
+        prepared = self.prepare_all(requests, progress)
+        found: list[Any] = list(prepared)
+        with progress.bar("answering", len(requests)) as advance:
+            for places in by_tokens(prepared, ENCODE_TOKENS, once=self.reads_once):
+                for place, answer in zip(places, self.answer_prepared([found[p] for p in places], abstain), strict=True):
+                    found[place] = answer
+                advance(len(places))
+        return found
+
+    def prepare(self, request: Request) -> Prepared | Refusal:
+        """Checked and tokenised, or refused in words; no model runs."""
+        return self.prepare_all([request])[0]
+
+    def prepare_all(self, requests: Iterable[Request], progress: Progress | None = None) -> list[Prepared | Refusal]:
+        """The same for many: a text that several tasks have in common is tokenised once."""
+        with self.tokenising:
+            prepared, cut = prepare(requests, self.tasks, self.text)
+        if cut and progress:
+            progress.note("some texts are longer than their task takes: they are cut")
+        return prepared
+
+    def answer_prepared(self, prepared: Sequence[Prepared], abstain: float | None = None) -> list[Answer]:
+        """All in one packed batch, in their order; a text that several tasks have in common is read once."""
+        check_threshold(abstain)
+        places: dict[str, list[int]] = {}
+        for place, each in enumerate(prepared):
+            places.setdefault(find_task(self.tasks, each.task).name, []).append(place)
+        if not places:
+            return []
+        rows = {name: rows_of(self.tasks[name], [prepared[place] for place in mine]) for name, mine in places.items()}
+        chosen = ((mine, row) for mine in rows.values() for row in range(len(mine)))
+        batch = collate(chosen, self.model.tasks, share=True).to(self.model.device)
+        with torch.inference_mode(), autocast(self.precision, self.model.device):
+            outputs = {name: found.float().cpu().numpy() for name, found in self.model(batch).items()}
+        answers: dict[int, Answer] = {}
+        for name, mine in places.items():
+            found = read_answers(
+                self.tasks[name], outputs[name], rows[name].names, self.calibration.temperature(name), abstain
+            )
+            answers |= zip(mine, found, strict=True)
+        return [answers[place] for place in range(len(prepared))]
+
+    def answer(
+        self,
+        task: Task,
+        examples: Sequence[Example],
+        progress: Progress | None = None,
+        abstain: float | None = None,
+    ) -> list[Answer]:
+        """Answers for the checked examples of a task, in their order."""
+        requests = [Request(task.name, example.texts, example.name) for example in examples]
+        return _all(self.answers(requests, abstain, progress))
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether the encoder reads a text alike for all tasks."""
+        return self.model.injection.first == self.model.encoder.shape.layers
+
+    # what answers come from
+
+    def attention(self, text: Text, task: str | None = None) -> Attention:
+        """How much a task reads each word of a text (or pair)."""
+        chosen = self.task(task)
+        (prepared,) = _all([self.prepare(Request(chosen.name, text))])
+        with self.tokenising:
+            spelled = spell(self.text, chosen, check(chosen, text))
+        return attention(self.model, self.precision, chosen, prepared, spelled)
+
+    def embed(self, texts: Text | Sequence[Text], task: str | None = None) -> np.ndarray:
+        """(texts, width): what a task's head reads off each text; for pairs encoded apart, off either side."""
+        chosen = self.task(task)
+        check_vectors(self.model, chosen)
+        alone = one_text(chosen)
+        return vectors(self.model, self.precision, alone, self._prepare_for(alone, several(texts, [alone])))
+
+    def similar(self, texts: Sequence[str], task: str | None = None, others: Sequence[str] | None = None) -> np.ndarray:
+        """(texts, others): the score, or probability of yes, of every text with every other; each is encoded once."""
+        chosen = self.task(task)
+        check_comparing(chosen)
+        prepared = self._prepare_for(one_text(chosen), [*texts, *(others or ())])
+        mine, theirs = prepared[: len(texts)], prepared if others is None else prepared[len(texts) :]
+        found = compare(self.model, self.precision, chosen, mine, theirs)
+        return chosen.meaning.probabilities(found / self.calibration.temperature(chosen.name))
+
+    def _prepare_for(self, task: Task, texts: Sequence[Text]) -> list[Prepared]:
+        """Texts prepared for a task as it is given, which may differ from the model's own"""
+        with self.tokenising:
+            requests = [Request(task.name, text, str(number)) for number, text in enumerate(texts, 1)]
+            return _all(prepare(requests, {task.name: task}, self.text)[0])
+
+    # rows of files
 
     def evaluate(self, split: str = "dev", progress: Progress | None = None) -> Scores:
         """The scores of all tasks on one split of their files."""
@@ -110,10 +234,7 @@ def load(run: str | Path, device: str | None = None, precision: str | None = Non
     opened = Run.open(run)
     recipe = opened.recipe
     weights = opened.load_best()
-    try:
-        shape = EncoderShape(**json.loads(shape_file(opened).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{shape_file(opened)} is missing or damaged: {error}.") from None
+    shape = run_shape(opened)
     model = assemble(recipe, Encoder(shape))
     missing, extra = model.load_state_dict(weights, strict=False)
     if missing or extra:
@@ -121,7 +242,11 @@ def load(run: str | Path, device: str | None = None, precision: str | None = Non
     place = pick_device(device)
     model.to(place).eval().requires_grad_(False)
     text = TextEncoder.load(opened.path, shape.longest, shape.vocabulary)
-    return Predictor(model, text, recipe.tasks, pick_precision(precision or recipe.train.precision, place), opened)
+    picked = pick_precision(precision or recipe.train.precision, place)
+    predictor = Predictor(model, text, recipe.tasks, picked, opened, Calibration.load(opened.path))
+    for file in files_of(opened.path):
+        attach(predictor, TaskFile.load(file), str(file))
+    return predictor
 
 
 def _usable(task: Task, table: Table, progress: Progress) -> list[Example]:
@@ -129,44 +254,11 @@ def _usable(task: Task, table: Table, progress: Progress) -> list[Example]:
     return table.examples
 
 
-def _example(task: Task, text: Any, number: int) -> Example:
-    given = [text] if isinstance(text, str) else list(text)
-    if len(given) != len(task.texts) or not all(isinstance(part, str) for part in given):
-        needed = "a pair of texts" if len(task.texts) == 2 else "one text"
-        raise UserError(f"Text {number}: task '{task.name}' takes {needed}, got {text!r}.")
-    try:
-        return make_example(task, dict(zip(task.texts, given, strict=True)), labelled=False, name=str(number))
-    except UserError as error:
-        raise UserError(f"Text {number}: {error}") from None
-
-
-def _answer(task: Task, row: np.ndarray, name: str) -> Answer:
-    decided = task.meaning.decide(row[None])[0]
-    chances = task.meaning.probabilities(row[None].astype(np.float64))[0]
-    if task.kind == "score":
-        return Answer(task.name, None, float(decided), None, {}, name)
-    if task.kind == "binary":
-        chances = np.array([1 - chances[0], chances[0]])
-    named = {label: float(chance) for label, chance in zip(task.labels, chances, strict=True)}
-    if task.kind == "multilabel":
-        holding = tuple(label for label, holds in zip(task.labels, decided, strict=True) if holds)
-        return Answer(task.name, holding, None, None, named, name)
-    label = task.labels[int(decided)]
-    return Answer(task.name, label, None, named[label], named, name)
-
-
-def course_lines(task: Task, answers: Iterable[Answer]) -> Iterable[str]:
-    """A prediction file in the course's exact format, odd spaces included."""
-    if not task.course_column:
-        raise UserError(f"Task '{task.name}' is none of the course's; use --format jsonl or csv.")
-    yield f"id \t {task.course_column} \n"
-    for answer in answers:
-        yield f"{answer.id} , {_course_value(task, answer)} \n"
-
-
-def _course_value(task: Task, answer: Answer) -> str:
-    if task.kind == "score":
-        return str(answer.score)
-    assert isinstance(answer.label, str), "the course's tasks have one label a row"
-    number = task.labels.index(answer.label)
-    return str(float(number)) if task.kind == "binary" and len(task.texts) == 2 else str(number)  # Quora: 0.0 or 1.0
+def _all(found: Iterable[Found | Refusal]) -> list[Found]:
+    """All of them, or the first refusal as an error"""
+    answered = []
+    for each in found:
+        if isinstance(each, Refusal):
+            raise UserError(f"Text {each.id}: {each.message}" if each.id else each.message)
+        answered.append(each)
+    return answered

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 import tiny
 from injected import name_of
 from teabert import load, parse_recipe, train
-from teabert.adding import Admin, add_task, remove_task
+from teabert.adding import add_task, remove_task
 from teabert.errors import UserError
 from teabert.injections import INJECTIONS
 from teabert.predictor import Request
 from teabert.progress import Quiet
-from teabert.taskfiles import KEY, TaskFile, files_of, foundation, probe
+from teabert.taskfiles import KEY, TaskFile, attach, detach, files_of, foundation, probe
 from teabert.training import Trainer
 
 CHOICES = [
@@ -129,18 +129,17 @@ def test_a_model_in_use_takes_tasks_on_and_lets_them_go(world, run, tmp_path):
     remove_task(run, "fresh")
     predictor = load(run)
     before = logits(predictor, requests())
-    admin = Admin(predictor)
-    admin.add(path)
+    attach(predictor, TaskFile.load(path), "here")
     assert predictor.predict(TEXTS, "fresh") == wanted
     assert all(torch.equal(found, before[name]) for name, found in logits(predictor, requests()).items())
     with pytest.raises(UserError, match="already has a task 'fresh'"):
-        admin.add(path)
-    admin.remove("fresh")
+        attach(predictor, TaskFile.load(path), "here")
+    detach(predictor, "fresh")
     assert list(predictor.tasks) == ["mood", "same", "near"]
     with pytest.raises(UserError, match="trained on; only added tasks can be removed"):
-        admin.remove("mood")
+        detach(predictor, "mood")
     with pytest.raises(UserError, match="Unknown task 'fresh'"):
-        admin.remove("fresh")
+        detach(predictor, "fresh")
 
 
 def test_a_task_file_for_attention_on_bert_base_is_about_100_kb(tmp_path):

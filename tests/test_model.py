@@ -15,6 +15,8 @@ from teabert.encoder import Encoder
 from teabert.evaluation import evaluate, outputs
 from teabert.losses import make_loss
 from teabert.model import Model, assemble
+from teabert.origins import Origin, build
+from teabert.pretrained import folder_shape
 from teabert.source import Source, encode
 from teabert.tasks.reading import Example
 from teabert.text import TextEncoder
@@ -143,12 +145,13 @@ def test_a_saved_model_gives_the_same_outputs():
 
 def test_a_model_is_built_from_a_recipe_and_a_folder(folder_of):
     recipe = parse_recipe({"tasks": ["sst", "sts"], "train": {"seed": 3}})
-    first, missing = build(recipe, folder_of("bert"))
-    again, _ = build(recipe, folder_of("bert"))
+    origin = Origin(folder_of("bert"), folder_shape(folder_of("bert")))
+    first, missing = build(recipe, origin)
+    again, _ = build(recipe, origin)
     assert isinstance(first, Model)
     assert (first.tasks, missing) == (("sst", "sts"), [])
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    other, _ = build(parse_recipe({"tasks": ["sst", "sts"], "train": {"seed": 4}}), folder_of("bert"))
+    other, _ = build(parse_recipe({"tasks": ["sst", "sts"], "train": {"seed": 4}}), origin)
     same = {name: torch.equal(p, other.get_parameter(name)) for name, p in first.named_parameters()}
     assert all(equal for name, equal in same.items() if name.startswith("encoder."))
     assert not any(equal for name, equal in same.items() if name.endswith("answer.linear.weight"))

@@ -9,7 +9,11 @@ import pytest
 import teabert
 from teabert.config import builtin_recipes, load_recipe, parse_recipe, to_yaml
 
-EXTRAS = ("pyarrow", "datasets", "sklearn", "transformers", "scipy", "psutil", "hypothesis", "pytest")
+EXTRAS = (
+    *("pyarrow", "datasets", "sklearn", "transformers", "scipy", "psutil", "hypothesis", "pytest", "matplotlib", "peft"),
+    *("fastapi", "starlette", "uvicorn", "prometheus_client", "httptools", "uvloop", "onnx", "onnxruntime", "onnxscript"),
+    *("sentence_transformers", "torchjd", "selenium", "httpx", "pandas"),
+)
 
 
 def python(code):

@@ -105,18 +105,3 @@ def _file(predictor: Predictor, trained: Run, name: str) -> TaskFile:
         probed=probe_facts(predictor.model),
         facts=facts,
     )
-
-
-class Admin:
-    """Adds and removes tasks of a model in use; the run folder stays as it is."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
-
-    def add(self, path: Path) -> None:
-        """Add the task of a task file"""
-        attach(self.predictor, TaskFile.load(path), "the task file")
-
-    def remove(self, name: str) -> None:
-        """Remove an added task"""
-        detach(self.predictor, name)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from teabert.batches import Batch, Group, Layout
 from teabert.injections import Injection, Site
+from teabert.linear import Linear
 
 ACTIVATIONS = {
     "gelu": nn.GELU(),
@@ -109,11 +110,11 @@ class Block(nn.Module):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         self.shape = shape
-        self.projection = nn.Linear(shape.width, 3 * shape.width)  # queries, keys, values in one multiplication
-        self.output = nn.Linear(shape.width, shape.width)
+        self.projection = Linear(shape.width, 3 * shape.width)  # queries, keys, values in one multiplication
+        self.output = Linear(shape.width, shape.width)
         self.attention_norm = nn.LayerNorm(shape.width, shape.epsilon)
-        self.inner = nn.Linear(shape.width, shape.inner_width)
-        self.outer = nn.Linear(shape.inner_width, shape.width)
+        self.inner = Linear(shape.width, shape.inner_width)
+        self.outer = Linear(shape.inner_width, shape.width)
         self.final_norm = nn.LayerNorm(shape.width, shape.epsilon)
         self.activation = ACTIVATIONS[shape.activation]
         self.dropout = nn.Dropout(shape.dropout)
@@ -144,7 +145,7 @@ class Encoder(nn.Module):
         self.embedding_norm = nn.LayerNorm(shape.width, shape.epsilon)
         self.distance = DistanceBias(shape.relative_buckets, shape.attention_heads) if shape.relative_buckets else None
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.pooler = nn.Linear(shape.width, shape.width) if shape.pooler else None
+        self.pooler = Linear(shape.width, shape.width) if shape.pooler else None
         self.dropout = nn.Dropout(shape.dropout)
         self.apply(_initialise)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from teabert.calibration import FILE as CALIBRATION
 from teabert.calibration import fit
 from teabert.config import Recipe, load_recipe
 from teabert.dataset import Examples, read_examples, tokenise
@@ -286,6 +287,7 @@ class Trainer:
         chosen_on = "dev" if settings.select == "dev" else f"{settings.select:g} of the training rows"
         record = scores.as_json() | {"epoch": number + 1, "select": chosen_on, "aggregate": settings.aggregate}
         self.run.save_best(self.model.state_dict(), record)
+        (self.run.path / CALIBRATION).unlink(missing_ok=True)  # it was fitted on the weights before
         self.run.save_scores(record)
 
     def collapse(self, scores: Scores, number: int) -> None:

@@ -157,14 +157,17 @@ class TaskAttention(Reader):
 
     def forward(self, reading: Reading, part: Part) -> tuple[Tensor, Tensor | None]:
         """(examples, width) for the first (or only) and the second text"""
-        one = Pack.of(part.first, reading.layout)
-        x = reading.states.index_select(0, one.tokens)
-        if part.second is None:
+        two = None if part.second is None else Pack.of(part.second, reading.layout)
+        return self.over(reading.states, Pack.of(part.first, reading.layout), two)
+
+    def over(self, states: Tensor, one: Pack, two: Pack | None) -> tuple[Tensor, Tensor | None]:
+        """The same, for states of which it is known where the texts lie"""
+        x = states.index_select(0, one.tokens)
+        if two is None:
             for layer in self.stack:
                 x = layer.finish(x, layer.attention(x, x, one, one))
             return x.index_select(0, one.starts), None
-        two = Pack.of(part.second, reading.layout)
-        y = reading.states.index_select(0, two.tokens)
+        y = states.index_select(0, two.tokens)
         for layer in self.stack:
             # each text's tokens ask the other text, and keep what they heard. The paper's code adds what text 2 heard to
             # text 1, token by token, although only their [CLS] correspond

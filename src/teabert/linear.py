@@ -1,0 +1,49 @@
+"""A linear layer that, where a CPU only answers, keeps its weights in the order and precision the processor likes best.
+
+What it computes is torch's linear layer, up to rounding. Learning, other devices and processors without oneDNN use that.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+PRECISIONS = (torch.float32, torch.bfloat16)
+"""What oneDNN takes"""
+
+
+class Linear(nn.Linear):
+    """x W^T + b."""
+
+    _laid_out: tuple[tuple[int, int, torch.dtype], Tensor, Tensor | None] | None = None
+    """which weights these are, and they and the bias as oneDNN wants them"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(tokens, inputs) -> (tokens, outputs)"""
+        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        if torch.is_grad_enabled() or not x.is_cpu or precision not in PRECISIONS or not _is_available():
+            return F.linear(x, self.weight, self.bias)
+        weight, bias = self._packed(precision)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, "none", [], "")
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies lay out their own"""
+        return self.__dict__ | {"_laid_out": None}
+
+    def _packed(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias in that precision, made anew where the weights have changed"""
+        version = 0 if self.weight.is_inference() else self.weight._version
+        now = (self.weight.data_ptr(), version, precision)
+        if self._laid_out is None or self._laid_out[0] != now:
+            weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach().to(precision))
+            bias = None if self.bias is None else self.bias.detach().to(precision)
+            self._laid_out = (now, weight, bias)
+        return self._laid_out[1:]
+
+
+def _is_available() -> bool:
+    """Not while a graph is traced, which is to run elsewhere"""
+    tracing = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return not tracing and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")

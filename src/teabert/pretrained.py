@@ -49,6 +49,36 @@ FAMILIES = {
 LIMITS = {"num_hidden_layers": 1000, "n_layers": 1000}
 """A damaged config.json is not to fill the memory; weights of the wrong size are refused before any is copied."""
 PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.")
+DISTILBERT_KEYS = {
+    "vocab_size": "vocabulary",
+    "dim": "width",
+    "n_layers": "layers",
+    "n_heads": "attention_heads",
+    "hidden_dim": "inner_width",
+    "max_position_embeddings": "positions",
+    "activation": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "pad_token_id": "padding_id",
+}
+"""Keys of config.json -> facts of the shape."""
+BERT_KEYS = {
+    "vocab_size": "vocabulary",
+    "hidden_size": "width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "attention_heads",
+    "intermediate_size": "inner_width",
+    "max_position_embeddings": "positions",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "pad_token_id": "padding_id",
+    "layer_norm_eps": "epsilon",
+    "type_vocab_size": "segments",
+}
+MPNET_KEYS = {key: fact for key, fact in BERT_KEYS.items() if fact != "segments"} | {
+    "relative_attention_num_buckets": "relative_buckets"
+}
 NOT_ENCODER = re.compile(
     r"^(cls|lm_head|classifier|qa_outputs|pre_classifier|vocab_transform|vocab_layer_norm|vocab_projector)\.|position_ids$"
 )
@@ -132,6 +162,17 @@ def _shape_of(family: str, config: Mapping[str, Any]) -> EncoderShape:
         relative_buckets=_whole(config, "relative_attention_num_buckets", 32, least=4) if family == "mpnet" else 0,
         padding_id=padding,
     )
+
+
+def to_config(shape: EncoderShape) -> dict[str, Any]:
+    """The shape -> what a published config.json says of it; read_shape reads it back."""
+    keys = {"distilbert": DISTILBERT_KEYS, "mpnet": MPNET_KEYS}.get(shape.family, BERT_KEYS)
+    return {"model_type": shape.family, "dtype": "float32"} | {key: getattr(shape, fact) for key, fact in keys.items()}
+
+
+def model_prefix(shape: EncoderShape) -> str:
+    """What stands before the encoder's weight names where a model has more than the encoder"""
+    return "roberta." if shape.family == "xlm-roberta" else f"{shape.family}."
 
 
 def published_names(shape: EncoderShape) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 
@@ -175,6 +176,42 @@ def test_tables_print_for_people_and_as_json(call, command):
 def test_tasks_table_lists_every_task(call):
     _, out, _ = call("tasks", "--json")
     assert [task["name"] for task in json.loads(out)] == list(TASKS)
+
+
+def test_a_task_is_added_listed_used_and_removed(call, world, run, tmp_path):
+    run = shutil.copytree(run, tmp_path / "run")
+    facts = {"tasks": {"fresh": tiny.recipe(world)["tasks"]["mood"]}, "train": {"epochs": 1}, "data": str(world / "data")}
+    (tmp_path / "fresh.yaml").write_text(yaml.safe_dump(facts))
+    code, out, _ = call("add-task", run, tmp_path / "fresh.yaml", "--set", "train.lr=0.01", "--quiet")
+    assert (code, "fresh.task.safetensors" in out) == (0, True)
+    _, out, _ = call("tasks", run, "--json")
+    came = {task["name"]: task["came"] for task in json.loads(out)}
+    assert came == dict.fromkeys(("mood", "same", "near"), "trained with the run") | {"fresh": "added"}
+    code, out, _ = call("predict", run, "--task", "fresh", "--text", "the film is good")
+    assert (code, json.loads(out)["task"]) == (0, "fresh")
+    assert call("remove-task", run, "fresh")[0] == 0
+    code, _, err = call("remove-task", run, "fresh")
+    assert (code, "Unknown task 'fresh'" in err) == (2, True)
+
+
+def test_parameters_are_counted_for_people_and_as_json(call, world):
+    arguments = ["parameters", "task-attention", "--encoder", str(world / "encoder")]
+    code, out, _ = call(*arguments)
+    assert code == 0
+    assert "head, as in Table 2" in out
+    _, out, _ = call(*arguments, "--json")
+    found = json.loads(out)
+    assert found["total"] == found["encoder"] + found["injection"] + found["heads"]
+    assert [task["table"] for task in found["tasks"]] == [8 * 32**2 + 160, 5 * 32**2 + 32 * 768, 15 * 32**2 + 32 * 3072]
+
+
+def test_entropy_of_every_start_is_printed(call, world, monkeypatch):
+    data = world / "data"
+    (data / "sts-dev.csv").write_text("id\tsentence1\tsentence2\tsimilarity\n0\tthe dog runs\tthe child sleeps\t1.0\n")
+    monkeypatch.setenv("TEABERT_DATA", str(data))
+    code, out, _ = call("entropy", "--task", "sts", "--encoder", str(world / "encoder"), "--seeds", "1", "--json")
+    assert code == 0
+    assert {line["start"]: round(line["entropy"], 3) for line in json.loads(out)}["mean"] == 1.0
 
 
 def test_methods_table_counts_and_measures_every_injection(call, world):

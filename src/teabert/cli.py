@@ -37,7 +37,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="The run folder; by defa
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="Which task; not needed where the model has one.")]
-FORMATS = Literal["jsonl", "csv", "cs224n"]
+FORMATS = Literal["jsonl", "csv", "tsv", "cs224n"]
 
 
 @app.callback()
@@ -109,29 +109,223 @@ def evaluate(
 @app.command()
 def predict(
     run: RunFolder,
-    task: TaskName = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Which task, several (A,B) or all; not needed where the model has one.")
+    ] = None,
     text: Annotated[list[str] | None, typer.Option("--text", help="A text; twice for a pair.")] = None,
     source: Annotated[
-        str | None, typer.Option("--input", help="A csv, tsv, jsonl or parquet file, or - for lines.")
+        str | None, typer.Option("--input", help="A csv, tsv, jsonl or parquet file of any size, or - for lines.")
     ] = None,
     split: Annotated[
         str | None, typer.Option("--split", help="Answer the rows of the task's own dev or test file.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="A file; by default standard output.")] = None,
-    form: Annotated[FORMATS, typer.Option("--format", help="cs224n is the course's prediction file.")] = "jsonl",
+    output: Annotated[Path | None, typer.Option("--out", "--output", help="A file; by default standard output.")] = None,
+    form: Annotated[
+        FORMATS | None, typer.Option("--format", help="By default that of --out, else jsonl; cs224n is the course's file.")
+    ] = None,
+    abstain: Annotated[
+        float | None, typer.Option("--abstain", help="Give no label where its probability is lower than this.")
+    ] = None,
     quiet: QuietFlag = False,
 ) -> None:
-    """Answer texts with a run's best model."""
+    """Answer texts with a run's best model; stopped in a file of any size, the same command goes on where it was."""
     from teabert import predicting
 
     given = predicting.Given(text=tuple(text or ()), source=source, split=split)
-    lines = predicting.answer(run, task, given, form, _progress(quiet))
-    target = output or predicting.usual_output(run, task, given, form)
-    if target is None:
-        sys.stdout.writelines(lines)
-    else:
-        predicting.write(target, lines)
+    wanted = predicting.Wanted(task, form or predicting.usual_form(output), abstain)
+    asked = predicting.Predicting(run, given, wanted, _progress(quiet))
+    target = output or asked.usual_output()
+    try:
+        if target is None:
+            sys.stdout.writelines(asked.lines())
+        else:
+            asked.write(target)
+    except KeyboardInterrupt:
+        typer.echo("teabert: interrupted; the same command goes on behind the rows written to --out", err=True)
+        raise typer.Exit(130) from None
+    if target is not None:
         typer.echo(f"Written: {target}", err=True)
+    if asked.bad:
+        typer.echo(f"{asked.bad} of {asked.rows} rows could not be answered; their lines say why.", err=True)
+
+
+@app.command()
+def embed(
+    run: RunFolder,
+    source: Annotated[Path, typer.Option("--input", help="A csv, tsv, jsonl or parquet file of any size.")],
+    out: Annotated[Path, typer.Option("--out", help="A NumPy file, such as vectors.npy.")],
+    task: TaskName = None,
+    column: Annotated[str | None, typer.Option("--column", help="Where the text stands, if not in the task's.")] = None,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write the vector of every text of a file, as a task's head reads it."""
+    from teabert.embedding import embed
+
+    done = embed(run, task, column, source, out, _progress(quiet))
+    typer.echo(f"Written: {out}, {done.rows} x {done.width}, float32")
+    if done.bad:
+        typer.echo(f"{done.bad} of {done.rows} rows have no usable text: their vectors are not-a-number.", err=True)
+
+
+@app.command()
+def calibrate(
+    run: RunFolder,
+    source: Annotated[Path, typer.Option("--input", help="Labelled rows that the model was not trained or scored on.")],
+    task: TaskName = None,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Fit a task's temperature, so that its probabilities say how often it is right; its labels stay as they are."""
+    from teabert.calibrating import calibrate
+
+    fitted = calibrate(run, task, source, _progress(quiet))
+    if as_json:
+        _json(fitted.model_dump())
+        return
+    before = ("1", f"{fitted.loss_before:.4f}", f"{fitted.ece_before:.4f}")
+    after = (f"{fitted.temperature:.4f}", f"{fitted.loss_after:.4f}", f"{fitted.ece_after:.4f}")
+    _table(("temperature", "negative log-likelihood", "calibration error"), [before, after])
+    typer.echo(f"Fitted on {fitted.rows} rows; kept in {run}.")
+
+
+def _list_settings(wanted: bool) -> None:
+    if wanted:
+        from teabert.serving.settings import describe_settings
+
+        _table(("setting", "default", "meaning"), describe_settings())
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    run: RunFolder,
+    host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="By default 8000; 0 takes any free one.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="The task that /predict answers.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as tokens=4096.")
+    ] = None,
+    settings: Annotated[
+        bool, typer.Option("--settings", is_eager=True, callback=_list_settings, help="List all settings, and stop.")
+    ] = False,
+) -> None:
+    """Answer over HTTP, with a page to try the tasks on."""
+    from teabert.serving.running import serve
+    from teabert.serving.settings import serve_settings
+
+    serve(run, serve_settings({"host": host, "port": port, "task": task}, change or []), typer.echo)
+
+
+@app.command()
+def report(
+    place: Annotated[Path, typer.Argument(metavar="RUN_OR_TABLE", help="A run folder, or a table's folder.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A file; by default report.html in that folder.")] = None,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write one page that shows all of a run or a table, to be opened in any browser; --json prints its numbers too."""
+    from teabert.reports import report
+
+    made = report(place, out, _progress(quiet))
+    if as_json:
+        _json(made.as_json())
+    else:
+        typer.echo(f"Written: {made.path}")
+
+
+@app.command()
+def table(
+    name: Annotated[str | None, typer.Argument(help="Which table; without one, they are listed.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="ROW", help="Run this row, or those of a pattern such as 'input-*'."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many runs of each row, seeds counted up.")] = 3,
+    encoder: Annotated[str | None, typer.Option("--encoder", help="Start from this one.")] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="So many runs at once, each in a process.")] = 1,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="A reduced table: so many epochs.")] = None,
+    rows: Annotated[
+        float | None, typer.Option("--rows", help="A reduced table: this part of all training rows, such as 0.1.")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A reduced table: change a key of every recipe.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where results, runs and tables are.")] = Path("results"),
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the best model of every run.")] = False,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Run what is missing of a paper's table and write it down; stopped at any moment, the same command goes on."""
+    from teabert.experiments import TABLES
+
+    if name is None:
+        found = [(each.name, str(len(each.rows)), each.title) for each in TABLES.values()]
+        rows_of = {each.name: {"title": each.title, "rows": [row.name for row in each.rows]} for each in TABLES.values()}
+        _show(rows_of, ("table", "rows", "title"), found, as_json)
+        return
+    from teabert.experiments import running, writing
+    from teabert.experiments.jobs import Choices
+
+    choices = Choices(encoder, seeds, epochs, rows, tuple(change or ()))
+    try:
+        done = running.run_table(name, choices, out, only or [], workers, keep_models, _progress(quiet))
+    except KeyboardInterrupt:
+        typer.echo("teabert: interrupted; what was saved is intact, the same command goes on", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        _json(done.summary)
+    else:
+        typer.echo(done.summary["title"])
+        lines = [writing.in_one_cell(row, done.summary) for row in done.summary["rows"]]
+        _table(("row", "seeds", "mean ± deviation over seeds (the paper's)"), lines)
+        typer.echo(f"Written: {done.folder}")
+    if done.failed:
+        typer.echo(
+            f"teabert: {len(done.failed)} runs failed; table.md says why, the same command tries them again", err=True
+        )
+        raise typer.Exit(1)
+
+
+@app.command()
+def verdicts(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `teabert table` put its results.")] = Path("results"),
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Say which claims of the papers hold, with the numbers and the test behind each."""
+    from teabert.experiments.verdicts import TITLES
+    from teabert.experiments.verdicts import verdicts as judge
+
+    found = judge(folder, progress=_progress(quiet))
+    lines = [(each.encoder, *each.cells()) for each in found]
+    _show([each.as_json() for each in found], ("encoder", *TITLES), lines, as_json)
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    to: Annotated[str, typer.Option("--to", help="hf or peft (one task), onnx or hub (all tasks).")],
+    task: Annotated[str | None, typer.Option("--task", help="Which task, for hf and peft.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A new folder; by default below RUN/exports.")] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="For onnx: also a graph in eight bits, and what that costs.")
+    ] = False,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Write a run, or one task of it, for transformers, sentence-transformers, PEFT, onnxruntime or the hub."""
+    from teabert import exports
+
+    made = exports.export(run, to, task, out, int8, _progress(quiet))
+    if as_json:
+        _json(made.as_json())
+        return
+    if made.written.losses:
+        titles = ("task", "rows", "metric", "fp32", "int8", "points lost", "largest difference")
+        _table(titles, [loss.cells() for loss in made.written.losses])
+    for note in made.written.notes:
+        typer.echo(note)
+    typer.echo(f"Written: {made.path}")
 
 
 @app.command()
@@ -143,15 +337,50 @@ def config(recipe: RecipeFile, change: Changes = None) -> None:
 
 
 @app.command()
-def tasks(as_json: Json = False) -> None:
-    """List the built-in tasks."""
+def tasks(
+    run: Annotated[Path | None, typer.Argument(help="A run folder; without one, the built-in tasks.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks of a run, added ones included; or the built-in tasks."""
     from teabert.tasks import TASKS
 
+    if run is None:
+        known, column = TASKS, "source"
+        last = {name: task.source for name, task in TASKS.items()}
+    else:
+        from teabert.predictor import load
+
+        predictor = load(run)
+        known, column = predictor.tasks, "came"
+        last = {name: "trained with the run" if name in predictor.run.recipe.tasks else "added" for name in known}
     rows = [
-        (each.name, " + ".join(each.texts), each.kind, ", ".join(each.all_metrics), each.source) for each in TASKS.values()
+        (name, " + ".join(task.texts), task.kind, ", ".join(task.all_metrics), last[name]) for name, task in known.items()
     ]
-    whole = [task.model_dump(mode="json") for task in TASKS.values()]
-    _show(whole, ("task", "text", "kind", "metrics", "source"), rows, as_json)
+    whole = [task.model_dump(mode="json") | {column: last[task.name]} for task in known.values()]
+    _show(whole, ("task", "text", "kind", "metrics", column), rows, as_json)
+
+
+@app.command("add-task")
+def add_task(
+    run: RunFolder,
+    task: Annotated[Path, typer.Argument(help="A YAML file with one task, as in a recipe; or a task file to install.")],
+    change: Changes = None,
+    quiet: QuietFlag = False,
+) -> None:
+    """Train one more task on a run's model; what the old tasks answer stays the same to the bit."""
+    from teabert.adding import add_task as add
+
+    path = add(run, task, change or [], _progress(quiet))
+    typer.echo(f"{path} ({path.stat().st_size / 1000:.0f} kB)")
+
+
+@app.command("remove-task")
+def remove_task(run: RunFolder, name: Annotated[str, typer.Argument(help="An added task.")]) -> None:
+    """Take an added task out of a run."""
+    from teabert.adding import remove_task as remove
+
+    remove(run, name)
+    typer.echo(f"{run} no longer has task '{name}'.")
 
 
 @app.command()
@@ -181,6 +410,57 @@ def methods(
         for cost in found
     ]
     _show([cost.as_json() for cost in found], titles, rows, as_json)
+
+
+@app.command()
+def parameters(
+    recipe: RecipeFile,
+    encoder: Annotated[str | None, typer.Option("--encoder", help="On an encoder of this one's shape.")] = None,
+    change: Changes = None,
+    as_json: Json = False,
+) -> None:
+    """Count the numbers of a recipe's model: encoder, injection, heads; and as Table 2 of Task-specific attention does."""
+    from teabert.config import load_recipe
+    from teabert.counting import count
+    from teabert.hub import encoder_folder
+    from teabert.pretrained import folder_shape
+
+    chosen = load_recipe(recipe, change or [])
+    found = count(chosen, folder_shape(encoder_folder(encoder or chosen.encoder, progress=False)))
+    rows = [(each.task, *(f"{number:,}" for number in (each.injection, each.head, each.table))) for each in found.tasks]
+    _show(found.as_json(), ("task", "injection", "head", "head, as in Table 2"), rows, as_json)
+    if not as_json:
+        parts = f"encoder {found.encoder:,} + injection {found.injection:,} + heads {found.heads:,}"
+        typer.echo(f"{parts} = {found.total:,}")
+
+
+@app.command()
+def entropy(
+    task: Annotated[str, typer.Option("--task", help="Whose texts are read; pairs attend to each other.")] = "sst",
+    encoder: Annotated[str, typer.Option("--encoder", help="What reads them.")] = "minilm",
+    split: Annotated[str, typer.Option("--split", help="Which of its rows.")] = "dev",
+    rows: Annotated[int, typer.Option("--rows", min=1, help="So many of them, from the first.")] = 200,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="New weights are drawn so many times.")] = 5,
+    as_json: Json = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """How evenly task attention reads real texts before it learns, for each way to start it: 1 is the mean, 0 one token."""
+    from teabert.entropy import entropies
+    from teabert.hub import encoder_folder
+    from teabert.tasks import make_task
+    from teabert.tasks.reading import read_split
+
+    apart = {"pair": "apart", "head": {"answer": "difference"}}
+    chosen = make_task(task, None, "--task")
+    chosen = make_task(task, apart, "--task") if len(chosen.texts) == 2 else chosen
+    examples = read_split(chosen, split, None).examples[:rows]
+    found = entropies(encoder_folder(encoder, progress=not quiet), chosen, examples, seeds, _progress(quiet))
+    lines = [
+        (each.start, f"{each.entropy:.4f} +- {each.spread:.4f}", f"{each.first:.4f}", f"{each.from_mean:.4f}")
+        for each in found
+    ]
+    titles = ("start", "entropy, every token", "first token", "first token's distance from the mean")
+    _show([each.as_json() for each in found], titles, lines, as_json)
 
 
 @encoders_app.callback()

@@ -1,0 +1,117 @@
+"""`teabert serve`: a run folder, listening until it is told to stop; what was accepted by then is still answered."""
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from teabert.errors import UserError, missing_extra
+from teabert.serving.adding import Admin, TaskFiles
+from teabert.serving.settings import ServeSettings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from teabert.serving.batcher import Model
+
+SILENT_S = 10.0
+"""Seconds that a connection may take to send the head of a request."""
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(run: Path, settings: ServeSettings, say: Callable[[str], None]) -> None:
+    """Serve a run's best model."""
+    check_installed()
+    listening = listen(settings.host, settings.port)
+    from teabert.predictor import load
+
+    with listening:
+        predictor = load(run)
+        serve_model(predictor, settings, listening, say, TaskFiles(predictor))
+
+
+def serve_model(
+    model: "Model",
+    settings: ServeSettings,
+    listening: socket.socket,
+    say: Callable[[str], None],
+    admin: Admin | None = None,
+) -> None:
+    """Answer whoever comes to the socket, until a signal ends it."""
+    from teabert.serving.app import make_app
+
+    server = make_server(make_app(model, settings, admin), settings)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    say(f"Serving {', '.join(model.tasks)} at http://{shown}:{port} (routes: /docs). Stop with Ctrl+C.")
+    if settings.host not in LOCAL and settings.api_key is None:
+        say("note: whoever reaches this address may ask. Set TEABERT_API_KEY to want a key.")
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:  # uvicorn raises it again once everything is answered
+        say("Stopped.")
+
+
+def check_installed() -> None:
+    """Refuse before a model is loaded what would fail after it."""
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        try:
+            __import__(package)
+        except ImportError:
+            raise missing_extra(package.replace("_", "-"), "serve", "The server") from None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"Cannot listen at {host}, port {port}: {reason}. Choose others with --host and --port.") from None
+
+
+def unasked(connection: Any) -> bool:
+    """Whether a connection of uvicorn's has sent no whole request that waits for its answer, nor rests between two."""
+    cycle = getattr(connection, "cycle", None)
+    resting = getattr(connection, "timeout_keep_alive_task", None) is not None
+    return not resting and (cycle is None or cycle.response_complete)
+
+
+def make_server(app: Any, settings: ServeSettings) -> "uvicorn.Server":
+    """The uvicorn server of an app: quiet, bounded, and rid of connections that never ask anything."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """Hangs up on who begins to ask and never ends, for whom uvicorn waits for ever."""
+
+        silent: dict[Any, float] = {}
+
+        async def on_tick(self, counter: int) -> bool:
+            """Ten times a second"""
+            if counter % 10 == 0:
+                self.hang_up(time.monotonic())
+            return await super().on_tick(counter)
+
+        def hang_up(self, now: float) -> None:
+            """Close what has been silent for too long"""
+            waiting = [each for each in self.server_state.connections if unasked(each)]
+            self.silent = {each: self.silent.get(each, now) for each in waiting}
+            for each, since in self.silent.items():
+                if now - since > SILENT_S and each.transport is not None:
+                    each.transport.close()
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.deadline_s + settings.body_s) + 5,
+        server_header=False,
+        date_header=False,
+    )
+    return Server(config)

@@ -1,0 +1,129 @@
+"""The waiting room before the model: fair between clients, bounded, batches by tokens."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from teabert.requests import Prepared, Request
+from teabert.serving.problems import Problem
+from teabert.serving.queue import FairQueue, Question, Ticket, turns
+
+
+def questions(client, lengths, text=None, tasks=1):
+    ticket = Ticket(client, [None] * len(lengths), lambda: None)
+    return ticket, [
+        Question(ticket, place, Request(f"task{place % tasks}", text or f"{client}{place}"), prepared(length), 0)
+        for place, length in enumerate(lengths)
+    ]
+
+
+def prepared(tokens):
+    return Prepared("mood", "", (np.zeros(tokens, np.int32),), tokens)
+
+
+def queue(limit=100, client_limit=50, calls=2, budget=10, wait=0.0):
+    return FairQueue(limit, client_limit, calls, budget, wait)
+
+
+def put(room, client, lengths):
+    ticket, asked = questions(client, lengths)
+    room.put(ticket, list(turns(asked, room.budget)))
+    return ticket
+
+
+def taken(room):
+    return [turn.ticket.client for turn in room.take().batch]
+
+
+def test_clients_take_turns_in_a_batch():
+    room = queue(budget=6)
+    put(room, "greedy", [1] * 20)
+    put(room, "a", [1, 1])
+    put(room, "b", [1])
+    assert taken(room) == ["greedy", "a", "b", "greedy", "a", "greedy"]
+    assert taken(room) == ["greedy"] * 6
+
+
+def test_next_batch_goes_on_with_the_client_whose_turn_it_is():
+    room = queue(budget=2)
+    for client in ("a", "b", "c"):
+        put(room, client, [1, 1])
+    assert [taken(room) for _ in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]
+
+
+def test_batches_keep_to_the_budget_and_one_long_text_goes_alone():
+    room = queue(budget=10)
+    put(room, "a", [6, 30, 4, 4])
+    assert [[turn.tokens for turn in room.take().batch] for _ in range(3)] == [[6], [30], [4, 4]]
+    assert room.tokens == room.questions == 0
+
+
+def test_tasks_of_one_text_share_a_turn_unless_they_exceed_the_budget():
+    _, same = questions("a", [4, 4, 4, 4], text="the same", tasks=4)
+    assert [len(turn.questions) for turn in turns(same, 10)] == [2, 2]
+    _, again = questions("a", [4, 4], text="the same")
+    assert [len(turn.questions) for turn in turns(again, 10)] == [1, 1]
+    _, other = questions("a", [4, 4])
+    assert [len(turn.questions) for turn in turns(other, 10)] == [1, 1]
+
+
+def test_full_queue_turns_away_and_says_so():
+    room = queue(limit=5, client_limit=3)
+    put(room, "a", [1] * 3)
+    with pytest.raises(Problem, match="You have 3 questions waiting, of 3 at most") as mine:
+        put(room, "a", [1])
+    put(room, "b", [1, 1])
+    with pytest.raises(Problem, match="All clients have 5 questions waiting, of 5 at most") as all_clients:
+        put(room, "c", [1])
+    assert mine.value.status == all_clients.value.status == 429
+    assert room.questions == 5
+
+
+def test_cancelled_ticket_leaves_at_once():
+    room = queue()
+    gone, stays = put(room, "a", [2, 2]), put(room, "a", [3])
+    put(room, "b", [1])
+    room.cancel(gone)
+    assert gone.cancelled
+    assert (room.questions, room.tokens, room.counts) == (2, 4, {"a": 1, "b": 1})
+    assert [turn.ticket is stays for turn in room.take().batch] == [True, False]
+    assert not room.lines
+    assert not room.counts
+
+
+def test_first_question_waits_for_others_and_a_full_batch_does_not():
+    room = queue(budget=3, wait=0.2)
+    put(room, "a", [1])
+    threading.Timer(0.05, put, (room, "b", [1])).start()
+    begun = time.monotonic()
+    assert taken(room) == ["a", "b"]
+    assert time.monotonic() - begun >= 0.15
+    put(room, "a", [3])
+    begun = time.monotonic()
+    assert taken(room) == ["a"]
+    assert time.monotonic() - begun < 0.15
+
+
+def test_calls_come_one_at_a_time_between_batches():
+    room = queue(budget=2)
+    put(room, "a", [1, 1, 1])
+    for _ in range(2):
+        room.put_call(lambda: None)
+    with pytest.raises(Problem, match="2 such requests are waiting"):
+        room.put_call(lambda: None)
+    work = [room.take(), room.take()]
+    assert [each.call is not None for each in work] == [True, True]
+    assert [len(each.batch) for each in work] == [2, 1]
+
+
+def test_closed_queue_hands_out_what_waits_and_then_ends():
+    room = queue()
+    put(room, "a", [1])
+    room.close()
+    with pytest.raises(Problem, match="shutting down") as refused:
+        put(room, "b", [1])
+    assert refused.value.status == 503
+    assert taken(room) == ["a"]
+    assert room.take() is None

@@ -52,6 +52,20 @@ def test_changed_weights_answer_at_once():
         assert (mine(x) - other.bias).abs().max() <= 1e-6
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_answers_between_steps_of_an_optimiser_are_those_of_the_weights_as_they_are(fused):
+    mine, x = layer(), torch.randn(5, 24)
+    optimizer = torch.optim.AdamW(mine.parameters(), lr=0.1, fused=fused)
+    for _ in range(3):
+        with torch.inference_mode():
+            assert (mine(x) - F.linear(x, mine.weight, mine.bias)).abs().max() <= 1e-5
+        optimizer.zero_grad()
+        mine(x).square().sum().backward()
+        optimizer.step()
+    with torch.inference_mode():
+        assert (mine(x) - F.linear(x, mine.weight, mine.bias)).abs().max() <= 1e-5
+
+
 def test_half_precision_is_autocasts():
     mine, x = layer(), torch.randn(50, 24)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

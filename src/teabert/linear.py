@@ -22,6 +22,8 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """(tokens, inputs) -> (tokens, outputs)"""
         precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        if torch.is_grad_enabled():
+            self._laid_out = None  # what learns will change, and fused optimisers do not count up the weights' version
         if torch.is_grad_enabled() or not x.is_cpu or precision not in PRECISIONS or not _is_available():
             return F.linear(x, self.weight, self.bias)
         weight, bias = self._packed(precision)

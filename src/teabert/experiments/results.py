@@ -1,0 +1,108 @@
+"""Results: rows.jsonl, one line a run that ended, only ever added to; and each run's dev predictions beside it.
+
+Files of two machines are merged by putting one behind the other: of several lines about one run the first good one counts.
+"""
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from teabert.errors import UserError
+from teabert.files import UNFINISHED
+
+Record = dict[str, Any]
+ROWS = "rows.jsonl"
+
+
+class Results:
+    """The results in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / ROWS
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """One more line, safely written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+        with self.file.open("ab+") as file:
+            if file.tell() and not _ends_line(file):  # a kill may have cut the last one
+                line = b"\n" + line
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> list[Record]:
+        """Every whole line."""
+        if not self.file.exists():
+            return []
+        found: list[Record] = []
+        lines = self.file.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line) if line.strip() else None
+            except ValueError:
+                continue  # cut by a kill; its run is done again
+            if record is not None and not (isinstance(record, dict) and isinstance(record.get("key"), str)):
+                raise UserError(f"{self.file} line {number} is no result: it has no key. Take the line out.")
+            found += [record] if record is not None else []
+        return found
+
+    def by_key(self) -> dict[str, Record]:
+        """What counts of each run: its first good line, or else the last that says why it failed."""
+        return by_key(self.read())
+
+    # predictions
+
+    def save_predictions(self, key: str, predictions: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> None:
+        """Keep what a run answered on dev, and what was right, row by row; no text."""
+        arrays = {f"{task}.predictions": small(found) for task, found in predictions.items()}
+        arrays |= {f"{task}.labels": small(wanted) for task, wanted in labels.items()}
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+        file = self._predictions(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        working = file.with_name(f"{UNFINISHED}{file.name}-{os.getpid()}")
+        working.write_bytes(content.getvalue())
+        os.replace(working, file)
+
+    def predictions(self, key: str, task: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """A run's dev predictions of a task and the labels; nothing where they were not kept."""
+        try:
+            with np.load(self._predictions(key), allow_pickle=False) as arrays:
+                return arrays[f"{task}.predictions"], arrays[f"{task}.labels"]
+        except (OSError, KeyError, ValueError):
+            return None
+
+    def _predictions(self, key: str) -> Path:
+        return self.folder / "answers" / f"{key}.npz"
+
+
+def by_key(records: Iterable[Record]) -> dict[str, Record]:
+    """See Results.by_key."""
+    found: dict[str, Record] = {}
+    for record in records:
+        if not good(found.get(record["key"])):
+            found[record["key"]] = record
+    return found
+
+
+def good(record: Record | None) -> bool:
+    """Whether there is a result, and no failure"""
+    return record is not None and "error" not in record
+
+
+def small(values: np.ndarray) -> np.ndarray:
+    """Classes in one byte, scores in four"""
+    whole = np.issubdtype(values.dtype, np.integer) and np.abs(values).max(initial=0) < 128
+    return values.astype(np.int8 if whole else np.float32)
+
+
+def _ends_line(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")

@@ -1,0 +1,129 @@
+"""The tables and claims as data: every row is a recipe that holds, every claim names rows that are there."""
+
+import pytest
+
+from teabert.config import parse_recipe
+from teabert.errors import UserError
+from teabert.experiments import TABLES, find_table
+from teabert.experiments.base import Row
+from teabert.experiments.claims import CLAIMS, Between
+from teabert.experiments.columns import MEASURES
+from teabert.experiments.jobs import Choices, digest_of_recipe, judged_of, recipes_of
+from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
+from teabert.metrics import AGGREGATES
+
+ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=lambda each: each.name)
+def test_every_row_of_every_table_is_a_recipe_with_the_tables_columns(table, row):
+    recipes = recipes_of(row)
+    known = {task for recipe in recipes.values() for task in (*recipe.tasks, *judged_of(row, recipe))}
+    counted = {*(f"{task}-true" for task in known), "injection", "percent"} if table.counted else set()
+    assert set(table.columns) <= known | set(MEASURES) | set(AGGREGATES) | counted
+    assert set(row.paper) <= set(table.columns)
+    assert set(recipes) == (known if row.apart else {""})
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_the_rows_of_a_table_differ_in_name_and_recipe(table):
+    names = [row.name for row in table.rows]
+    assert len(set(names)) == len(names)
+    found = {}
+    for row in table.rows:
+        what = tuple(digest_of_recipe(recipe, judged_of(row, recipe)) for recipe in recipes_of(row).values())
+        assert found.setdefault((row.apart, what), row.name) == row.name
+    assert not table.figure or set(table.figure.columns) <= set(table.columns)
+    for row in table.rows:
+        assert (row.against or table.against or names[0]) in names
+
+
+def test_the_results_table_has_every_model_at_every_decay_and_the_papers_numbers():
+    table = TABLES["tea-bert"]
+    assert {row.name for row in table.rows} == {
+        f"{method}-wd-{decay}" for method in ("sst-only", "none", *METHODS) for decay in DECAYS
+    }
+    for row in table.rows:
+        recipe = recipes_of(row)[""]
+        assert recipe.train.weight_decay == float(row.name.rpartition("-")[2])
+        assert recipe.train.lr == 1e-5
+        assert recipe.sampling.batch == 16
+    for name, (sst, quora, sts, mean) in PAPER.items():
+        assert (sst + quora + sts) / 3 == pytest.approx(mean, abs=0.001), name
+
+
+def test_task_attention_trains_one_task_at_a_time_and_its_sst_is_the_same_under_both_starts():
+    rows = {row.name: recipes_of(row) for row in TABLES["task-attention"].rows}
+    assert all(list(parts) == ["sst", "quora", "sts"] for parts in rows.values())
+    default, uniform = rows["default-finetuned"], rows["uniform-finetuned"]
+    same = {task for task in default if digest_of_recipe(default[task], {}) == digest_of_recipe(uniform[task], {})}
+    assert same == {"sst"}
+    assert {recipe.lr for recipe in rows["mean-frozen"].values()} == {1e-3}
+    assert {recipe.lr for recipe in default.values()} == {1e-5}
+
+
+def test_ten_tasks_are_shared_or_apart():
+    parts = recipes_of(TABLES["sharing-more"].row("separate"))
+    assert len(parts) == 10
+    assert all(list(recipe.tasks) == [task] for task, recipe in parts.items())
+    assert list(recipes_of(TABLES["sharing-more"].row("shared"))[""].tasks) == list(parts)
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.name)
+def test_every_claim_names_rows_and_columns_that_are_there(claim):
+    assert bool(claim.tests) != bool(claim.unmeasured)
+    for test in claim.tests:
+        table = TABLES[claim.table]
+        terms = [(test.row, test.column), (test.under or test.row, test.column)] if isinstance(test, Between) else []
+        for row, column in terms or [(row, column) for _, row, column in test.terms]:
+            assert column in table.columns
+            assert table.row(row)
+        if not isinstance(test, Between):
+            assert sum(weight for weight, _, _ in test.terms) == pytest.approx(0)
+
+
+def test_an_unknown_table_is_named_with_the_nearest():
+    with pytest.raises(UserError, match="Did you mean 'tea-bert-heads'"):
+        find_table("tea-bert-head")
+
+
+# what a reduced table changes
+
+PLAIN = {"tasks": {"sst": None, "quora": {"take": 1000}, "sts": {"take": 0.5}}}
+
+
+def test_rows_epochs_and_changes_reduce_every_recipe():
+    choices = Choices(epochs=2, rows=0.1, changes=("train.lr=1e-4", "tasks.sst.max_tokens=64"))
+    recipe = recipes_of(Row("row", PLAIN), choices)[""]
+    assert [task.take for task in recipe.tasks.values()] == [0.1, 100, 0.05]
+    assert (recipe.train.epochs, recipe.lr, recipe.tasks["sst"].max_tokens) == (2, 1e-4, 64)
+    assert choices.reduced == {"epochs": 2, "rows": 0.1, "set": ["train.lr=1e-4", "tasks.sst.max_tokens=64"]}
+    assert Choices(encoder="mpnet").reduced == {}
+
+
+def test_a_change_of_a_task_is_for_recipes_that_have_it():
+    changed = recipes_of(Row("row", {"tasks": ["sst"]}), Choices(changes=("tasks.quora.take=10",)))
+    assert list(changed[""].tasks) == ["sst"]
+
+
+@pytest.mark.parametrize("change", ["encoder=mpnet", "train.seed=1", "train.epochs=1"])
+def test_what_has_an_option_of_its_own_is_not_set(change):
+    with pytest.raises(UserError, match=f"give {change.split('=')[0]} with --"):
+        Choices(changes=(change,))
+
+
+def test_a_part_of_the_rows_is_a_part():
+    with pytest.raises(UserError, match="above 0, at most 1"):
+        Choices(rows=2)
+
+
+def test_a_digest_is_that_of_what_a_result_depends_on():
+    def digest(**more):
+        return digest_of_recipe(parse_recipe(PLAIN | more), {})
+
+    plain = digest()
+    assert digest(name="another", encoder="mpnet", data="elsewhere") == plain
+    assert digest(train={"seed": 1}) == plain
+    assert digest(train={"epochs": 9}) != plain
+    assert digest(tasks={"sst": None, "quora": {"take": 1001}, "sts": {"take": 0.5}}) != plain
+    assert digest_of_recipe(parse_recipe(PLAIN), {"cfimdb": {"kind": "binary"}}) != plain

@@ -15,6 +15,7 @@ test: .venv/for-development
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would also keep --strict from counting warnings
 	$(BIN)/python -m pytest -n 2
 
 .venv/python-is-there:

@@ -7,9 +7,10 @@ from teabert.errors import UserError
 from teabert.experiments import TABLES, find_table
 from teabert.experiments.base import Row
 from teabert.experiments.claims import CLAIMS, Between
-from teabert.experiments.columns import MEASURES
+from teabert.experiments.columns import MEASURES, value
 from teabert.experiments.jobs import Choices, digest_of_recipe, judged_of, recipes_of
 from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
+from teabert.injections import INJECTIONS
 from teabert.metrics import AGGREGATES
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
@@ -67,6 +68,24 @@ def test_ten_tasks_are_shared_or_apart():
     assert len(parts) == 10
     assert all(list(recipe.tasks) == [task] for task, recipe in parts.items())
     assert list(recipes_of(TABLES["sharing-more"].row("shared"))[""].tasks) == list(parts)
+
+
+def test_frozen_methods_differ_in_the_injection_alone_and_cover_every_one_that_can_start_as_bert():
+    table = TABLES["frozen-methods"]
+    recipes = {row.name: recipes_of(row)[""] for row in table.rows}
+    choices = [recipe.injection for recipe in recipes.values()]
+    methods = {choice if isinstance(choice, str) else choice["method"] for choice in choices}
+    assert methods == {method for method in INJECTIONS if method != "activated"}
+    plain = recipes["none"].model_dump(exclude={"name", "injection"})
+    assert all(recipe.model_dump(exclude={"name", "injection"}) == plain for recipe in recipes.values())
+    assert (recipes["none"].train.mode, recipes["none"].lr, recipes["none"].sampling.batch) == ("frozen", 1e-3, 32)
+
+
+def test_parameters_a_task_are_those_of_injection_and_heads_divided_among_the_tasks():
+    parts = {"encoder": 1000, "injection": 30, "heads": 10, "total": 1040}
+    one, other = ({"parameters": parts, "rows": {"train": dict.fromkeys(names, 5)}} for names in ("ab", "cd"))
+    assert value("per-task", [one]) == 20
+    assert value("per-task", [one, other]) == 20
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.name)

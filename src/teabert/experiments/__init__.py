@@ -1,7 +1,7 @@
 """The papers' tables and figures as data, run, written down and judged; TABLES is the one list."""
 
 from teabert.errors import unknown
-from teabert.experiments import sharing, task_attention, tea_bert
+from teabert.experiments import frozen, sharing, task_attention, tea_bert
 from teabert.experiments.base import Table
 
 TABLES: dict[str, Table] = {
@@ -19,6 +19,7 @@ TABLES: dict[str, Table] = {
         task_attention.QUORA_SIZES,
         sharing.SHARING,
         sharing.SHARING_MORE,
+        frozen.FROZEN_METHODS,
     )
 }
 

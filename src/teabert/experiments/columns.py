@@ -26,6 +26,11 @@ def _parameters(records: Sequence[Record]) -> float | None:
     return math.fsum(record["parameters"]["total"] for record in records)
 
 
+def _per_task(records: Sequence[Record]) -> float | None:
+    learned = math.fsum(record["parameters"][part] for record in records for part in ("injection", "heads"))
+    return learned / sum(len(record["rows"]["train"]) for record in records)
+
+
 def _rows(records: Sequence[Record]) -> float | None:
     return math.fsum(sum(record["rows"]["train"].values()) for record in records)
 
@@ -54,6 +59,7 @@ MEASURES: dict[str, Measure] = {
     "seconds": Measure("seconds of training", 0, _seconds),
     "ratio": Measure("time, against the baseline's", 3, lambda records: None),  # known once all rows are
     "parameters": Measure("parameters", 0, _parameters),
+    "per-task": Measure("parameters a task", 0, _per_task),
     "memory": Measure("GPU memory, GB", 2, _memory),
     "speed": Measure("answers a second", 0, _speed),
     "rows": Measure("training rows", 0, _rows),

@@ -34,6 +34,11 @@ class Layout:
     """Where the sequences of a pack lie."""
 
     lengths: tuple[int, ...]
+    """of each sequence; empty where the layout is fixed"""
+    sizes: Tensor
+    """(sequences,) the same"""
+    longest: int
+    """no sequence is longer"""
     starts: Tensor
     """(sequences,) the first token of each sequence"""
     sequence_of_token: Tensor
@@ -41,6 +46,8 @@ class Layout:
     place_of_token: Tensor
     """(tokens,) 0 at the start of each sequence"""
     groups: tuple[Group, ...]
+    fixed: bool = False
+    """Shapes do not depend on the sequences: only the tensors know where they lie, and nobody may ask them in between."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], slack: float = SLACK) -> Self:
@@ -52,6 +59,8 @@ class Layout:
         groups = tuple(_group(sizes[a:b], int(starts[a])) for a, b in _neighbours(sizes, slack))
         return cls(
             tuple(int(size) for size in sizes),
+            torch.from_numpy(sizes),
+            int(sizes.max(initial=0)),
             torch.from_numpy(starts),
             torch.from_numpy(sequence_of_token),
             torch.from_numpy(place_of_token),
@@ -70,6 +79,7 @@ class Layout:
         )
         return replace(
             self,
+            sizes=self.sizes.to(device),
             starts=self.starts.to(device),
             sequence_of_token=self.sequence_of_token.to(device),
             place_of_token=self.place_of_token.to(device),
@@ -135,6 +145,8 @@ class Part:
     """(examples,) or (examples, labels)"""
     rows: tuple[int, ...]
     """which rows of the task these are"""
+    counted: Tensor | None = None
+    """(examples,) where the layout is fixed: 1 for an example, 0 for a seat left empty"""
 
 
 @dataclass(frozen=True)
@@ -182,7 +194,7 @@ class Batch:
             return self
         once = self.shared.sequence
         parts = (replace(part, first=once[part.first], second=_at(once, part.second)) for part in self.parts)
-        of = torch.zeros(len(self.shared.layout.lengths), dtype=torch.long, device=once.device)
+        of = torch.zeros(len(self.shared.layout.starts), dtype=torch.long, device=once.device)
         return replace(
             self,
             ids=self.shared.ids,

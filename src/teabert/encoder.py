@@ -159,7 +159,7 @@ class Encoder(nn.Module):
         at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch)
         x = self.embedding_norm(injection.embedded(x, at))
         x = self.dropout(injection.normalised(x, at))
-        bias = None if self.distance is None else self.distance(max(layout.lengths))
+        bias = None if self.distance is None else self.distance(layout.longest)
         for layer, block in enumerate(self.blocks):
             if shared is not None and layer == injection.first:
                 x = x.index_select(0, shared.token)

@@ -7,7 +7,6 @@ run as they are. Only what needs to know each sequence's true length is said aga
 import copy
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +15,9 @@ from teabert.batches import Batch, Group, Layout, Part
 from teabert.encoder import Encoder
 from teabert.errors import UserError
 from teabert.heads import READERS, Reader, Reading
-from teabert.heads.attending import Pack, TaskAttention
+from teabert.heads.attending import Grid, TaskAttention
 from teabert.injections import Injection, Site
-from teabert.injections.pertask import PerTask, by_task
-from teabert.injections.several import Several
+from teabert.injections.pertask import PerTask
 from teabert.model import Model
 from teabert.tasks import Task
 
@@ -31,9 +29,7 @@ class PaddedModel(nn.Module):
         super().__init__()
         self.model = model
         self.sequences = {name: tasks[name].sequences for name in model.tasks}
-        inner = with_constants(model.injection)
-        each = EachTask(Injection.Config(), model.encoder.shape, model.tasks)
-        self.injection = inner if len(model.tasks) == 1 else Several({"each": each, "inner": inner}, model.tasks)
+        self.injection = with_constants(model.injection)
         for name in model.tasks:
             check_reader(model.head(name).reader, name)
 
@@ -80,11 +76,14 @@ def grid(ids: Tensor, mask: Tensor, tasks: Tensor, segments: Tensor | None, part
     rows, places = torch.arange(count, device=ids.device), torch.arange(longest, device=ids.device)
     whole = Group(slice(None), count, longest, None, mask.bool()[:, None, None, :])
     layout = Layout(
-        (longest,),  # the longest is all that the encoder asks of the lengths
+        (),
+        rows * 0 + longest,
+        longest,
         rows * longest,
         rows[:, None].expand(count, longest).reshape(-1),
         places[None, :].expand(count, longest).reshape(-1),
         (whole,),
+        fixed=True,
     )
     kinds = torch.zeros_like(ids) if segments is None else segments
     return Batch(ids.reshape(-1), kinds.reshape(-1), layout, tasks, parts)
@@ -103,17 +102,6 @@ class PaddedReading(Reading):
         """(sequences, width): the mean over all real tokens"""
         weights = self.real.to(self.grid.dtype).unsqueeze(-1)
         return (self.grid * weights).sum(1) / weights.sum(1)
-
-
-class EachTask(Injection):
-    """Prepares what methods keep per task: every task's function runs on all tokens, of which each takes its own task's."""
-
-    def embedded(self, x: Tensor, at: Site) -> Tensor:
-        """x: (tokens, width); by_task would sort the tokens by task, for which a graph has no fixed shapes"""
-        count = x.shape[0]
-        own = torch.arange(count, device=x.device)
-        at.kept[by_task] = own.repeat(len(self.tasks)), at.task_of_token * count + own, [count] * len(self.tasks)
-        return x
 
 
 class Constants(dict[str, Tensor]):
@@ -142,33 +130,13 @@ def with_constants(injection: Injection) -> Injection:
     return copied
 
 
-class Grid(Pack):
-    """Some rows of a padded grid, one an example."""
-
-    @classmethod
-    def at(cls, rows: Tensor, layout: Layout, real: Tensor) -> Self:
-        """The grid of these rows of a batch"""
-        longest = real.shape[1]
-        tokens = layout.starts[rows].unsqueeze(1) + torch.arange(longest, device=rows.device)
-        own = torch.arange(rows.shape[0], device=rows.device)
-        return cls(tokens.reshape(-1), own * longest, tokens, real[rows])
-
-    def grid(self, x: Tensor) -> Tensor:
-        """(tokens, ...) -> (examples, longest, ...)"""
-        return x.reshape(*self.real.shape, *x.shape[1:])
-
-    def ungrid(self, x: Tensor) -> Tensor:
-        """(examples, longest, ...) -> (tokens, ...)"""
-        return x.reshape(-1, *x.shape[2:])
-
-
 def read(reader: Reader, reading: PaddedReading, part: Part) -> tuple[Tensor, Tensor | None]:
     """The vectors of each example's first (or only) and second sequence, as the reader itself gives them on packs"""
     if not isinstance(reader, TaskAttention):
         vectors: tuple[Tensor, Tensor | None] = reader(reading, part)
         return vectors
-    one = Grid.at(part.first, reading.layout, reading.real)
-    two = None if part.second is None else Grid.at(part.second, reading.layout, reading.real)
+    one = Grid.at(part.first, reading.real[part.first], reading.layout)
+    two = None if part.second is None else Grid.at(part.second, reading.real[part.second], reading.layout)
     return reader.over(reading.states, one, two)
 
 

@@ -36,10 +36,13 @@ class Pack:
     """(examples, longest) true for real tokens"""
 
     @classmethod
-    def of(cls, sequences: Tensor, layout: Layout) -> Self:
-        """The pack of these sequences of a batch."""
+    def of(cls, sequences: Tensor, layout: Layout) -> "Pack":
+        """The pack of these sequences of a batch; where shapes are fixed, padded as the grid is."""
         device = sequences.device
-        sizes = torch.tensor([layout.lengths[sequence] for sequence in sequences.tolist()], device=device)
+        sizes = layout.sizes[sequences]
+        if layout.fixed:
+            places = torch.arange(layout.longest, device=device)
+            return Grid.at(sequences, places[None, :] < sizes[:, None], layout)
         ends = sizes.cumsum(0)
         real = torch.arange(int(sizes.max()), device=device)[None, :] < sizes[:, None]
         example, place = real.nonzero(as_tuple=True)
@@ -53,6 +56,26 @@ class Pack:
     def ungrid(self, x: Tensor) -> Tensor:
         """(examples, longest, ...) -> (tokens, ...)"""
         return x.reshape(-1, *x.shape[2:]).index_select(0, self.places)
+
+
+class Grid(Pack):
+    """The same with every example as long as the longest can be: what follows it counts as its tokens, but is not real."""
+
+    @classmethod
+    def at(cls, sequences: Tensor, real: Tensor, layout: Layout) -> Self:
+        """The grid of these sequences of a batch, of which so much is real: (examples, longest)"""
+        places = torch.arange(real.shape[1], device=real.device)
+        tokens = (layout.starts[sequences].unsqueeze(1) + places).clamp(max=layout.sequence_of_token.shape[0] - 1)
+        own = torch.arange(sequences.shape[0], device=real.device)
+        return cls(tokens.reshape(-1), own * real.shape[1], tokens, real)
+
+    def grid(self, x: Tensor) -> Tensor:
+        """(tokens, ...) -> (examples, longest, ...)"""
+        return x.reshape(*self.real.shape, *x.shape[1:])
+
+    def ungrid(self, x: Tensor) -> Tensor:
+        """(examples, longest, ...) -> (tokens, ...)"""
+        return x.reshape(-1, *x.shape[2:])
 
 
 class Attention(nn.Module):

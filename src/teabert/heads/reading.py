@@ -34,9 +34,8 @@ class Reading:
     def mean(self) -> Tensor:
         """(sequences, width): the mean over all real tokens, [CLS] and [SEP] included"""
         states = self.states.to(torch.promote_types(self.states.dtype, torch.float32))  # bf16 sums too coarsely
-        sizes = torch.tensor(self.layout.lengths, device=states.device).unsqueeze(1)
-        total = states.new_zeros(len(self.layout.lengths), states.shape[1])
-        return total.index_add(0, self.layout.sequence_of_token, states) / sizes
+        total = states.new_zeros(len(self.layout.sizes), states.shape[1])
+        return total.index_add(0, self.layout.sequence_of_token, states) / self.layout.sizes.unsqueeze(1)
 
 
 class Reader(nn.Module):

@@ -59,11 +59,20 @@ def by_task(x: Tensor, at: Site, tasks: Sequence[str], function: Callable[[str, 
     if len(at.names) == 1:
         return function(at.names[0], x)
     if by_task not in at.kept:
-        at.kept[by_task] = _sorted(at, len(tasks))
+        at.kept[by_task] = _every_way(at, tasks) if at.layout.fixed else _sorted(at, len(tasks))
     order, back, counts = at.kept[by_task]
     parts = F.embedding(order, x).split(counts)
     done = [function(task, part) for task, part in zip(tasks, parts, strict=True) if len(part)]
     return F.embedding(back, torch.cat(done))
+
+
+def _every_way(at: Site, tasks: Sequence[str]) -> tuple[Tensor, Tensor, list[int]]:
+    """Where shapes are fixed: all tokens for every task in the batch, and the way back to each token's own task."""
+    count = at.task_of_token.shape[0]
+    own = torch.arange(count, device=at.task_of_token.device)
+    met = [place for place, task in enumerate(tasks) if task in at.names]
+    rank = sum((at.task_of_token > place).long() for place in met[:-1])  # among the tasks in the batch
+    return own.repeat(len(met)), rank * count + own, [count if place in met else 0 for place in range(len(tasks))]
 
 
 def _sorted(at: Site, tasks: int) -> tuple[Tensor, Tensor, list[int]]:

@@ -10,6 +10,7 @@ from teabert.batches import Layout, collate
 from teabert.encoder import Encoder
 from teabert.injections import INJECTIONS, Injection
 from teabert.model import Model, build_heads, build_injection
+from teabert.molds import Frame, Mold
 
 TASKS = ("mood", "same", "near")
 SMALL = {
@@ -75,14 +76,25 @@ def pack(rows):
     return collate(rows, TASKS)
 
 
+def cast(rows, tasks):
+    """The rows as a batch of fixed shapes, every seat taken"""
+    by_task = {mine.task: mine for mine, _ in rows}
+    wanted = {task: [row for mine, row in rows if mine.task == task] for task in tasks if task in by_task}
+    frame = Frame(Mold.of(wanted, by_task, tasks, len(rows), exact=tasks), torch.device("cpu"))
+    frame.fill(wanted, by_task)
+    parts = (replace(part, rows=tuple(wanted[part.task])) for part in frame.batch.parts)
+    return replace(frame.batch, parts=tuple(parts))
+
+
 def ways(rows):
-    """The same rows as one mixed batch, shuffled, padded to the longest, and one task at a time"""
+    """The same rows as one mixed batch, shuffled, padded to the longest, of fixed shapes, and one task at a time"""
     batch = pack(rows)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1)).tolist()
     return {
         "mixed": [batch],
         "shuffled": [pack([rows[i] for i in order])],
         "padded": [replace(batch, layout=Layout.of(batch.layout.lengths, slack=1e9))],
+        "cast": [cast(rows, TASKS)],
         "alone": [pack([(mine, row) for mine, row in rows if mine.task == task]) for task in TASKS],
         "one by one": [pack([pair]) for pair in rows],
     }

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import rows_of, spread, tiny_shape
-from injected import answers, gradients
+from injected import answers, cast, gradients
 from teabert.batches import Layout, collate
 from teabert.encoder import Encoder
 from teabert.heads import ANSWERS, READERS
@@ -77,6 +77,7 @@ def ways(heads):
         "mixed": [batch],
         "shuffled": [collate([rows[i] for i in (4, 0, 8, 2, 6, 1, 7, 3, 5)], names)],
         "padded": [replace(batch, layout=Layout.of(batch.layout.lengths, slack=1e9))],
+        "cast": [cast(rows, names)],
         "alone": [collate([pair for pair in rows if pair[0].task == name], names) for name in names],
         "one by one": [collate([pair], names) for pair in rows],
     }

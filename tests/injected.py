@@ -95,7 +95,7 @@ def ways(rows):
         "shuffled": [pack([rows[i] for i in order])],
         "padded": [replace(batch, layout=Layout.of(batch.layout.lengths, slack=1e9))],
         "cast": [cast(rows, TASKS)],
-        "alone": [pack([(mine, row) for mine, row in rows if mine.task == task]) for task in TASKS],
+        "alone": [pack([pair for pair in rows if pair[0].task == task]) for task in {pair[0].task: 0 for pair in rows}],
         "one by one": [pack([pair]) for pair in rows],
     }
 

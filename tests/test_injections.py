@@ -30,13 +30,15 @@ from teabert.injections.folding import fold
 from teabert.injections.several import Several
 from teabert.model import Model
 from teabert.optim import CourseAdamW
+from textbook import by_the_book
 
+SHAPES = pytest.mark.parametrize("shape", [{}, {"relative_buckets": 8, "segments": 0}], ids=["bert", "mpnet"])
 FOLDABLE = ["input", VARIANTS[0], "attention", VARIANTS[1], VARIANTS[2], "projected", VARIANTS[3], "gate", "lora"]
 FOLDABLE += [VARIANTS[6], VARIANTS[7], ["input", "attention", "projected", "gate", "lora"]]
 
 
 @every
-@pytest.mark.parametrize("shape", [{}, {"relative_buckets": 8, "segments": 0}], ids=["bert", "mpnet"])
+@SHAPES
 def test_mixed_shuffled_padded_and_single_task_batches_answer_alike(choice, shape):
     model = build(choice, **shape)
     with torch.no_grad():
@@ -57,6 +59,20 @@ def test_mixed_shuffled_padded_and_single_task_batches_have_the_same_gradients(c
             other = found["mixed"][name]
             assert (grad is None) == (other is None), f"{way} {name}"
             assert grad is None or (grad - other).abs().max() <= 1e-9 * max(1, other.abs().max()), f"{way} {name}"
+
+
+@every
+@SHAPES
+def test_packed_answers_and_gradients_are_those_of_a_padded_textbook_encoder(choice, shape):
+    model, batch = build(choice, **shape), pack(mixed())
+    with torch.no_grad():
+        mine, book = answers(model, [batch]), answers(model, [by_the_book(model, batch)])
+    assert all((out - book[key]).abs().max() <= 1e-5 * max(1, out.abs().max()) for key, out in mine.items())
+    model.double()
+    mine, book = gradients(model, [batch]), gradients(model, [by_the_book(model, batch)])
+    for name, grad in mine.items():
+        assert (grad is None) == (book[name] is None), name
+        assert grad is None or (grad - book[name]).abs().max() <= 1e-9 * max(1, grad.abs().max()), name
 
 
 @every

@@ -53,8 +53,13 @@ def read_padded(encoder, batch, injection):
         read = torch.einsum("shij,sjhd->sihd", scores.softmax(-1), v)
         read = pad(injection.context(read[real], site), 0.5).flatten(2)
         read = F.linear(read, block.output.weight, block.output.bias)
-        middle = block.attention_norm(x + pad(injection.attended(read[real], site), 0.5))
+        middle = normalised(x + pad(injection.attended(read[real], site), 0.5), block.attention_norm)
         inner = block.activation(F.linear(middle, block.inner.weight, block.inner.bias))
         fed = F.linear(inner, block.outer.weight, block.outer.bias)
-        x = block.final_norm(middle + pad(injection.fed_forward(fed[real], site), 0.5))
+        x = normalised(middle + pad(injection.fed_forward(fed[real], site), 0.5), block.final_norm)
     return x[real]
+
+
+def normalised(x, norm):
+    """Mean 0, variance 1, then the norm's own weight and bias"""
+    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)

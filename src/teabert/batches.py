@@ -41,6 +41,8 @@ class Layout:
     """no sequence is longer"""
     starts: Tensor
     """(sequences,) the first token of each sequence"""
+    bounds: Tensor
+    """(sequences + 1,) where each sequence begins and the last one ends"""
     sequence_of_token: Tensor
     """(tokens,)"""
     place_of_token: Tensor
@@ -62,6 +64,7 @@ class Layout:
             torch.from_numpy(sizes),
             int(sizes.max(initial=0)),
             torch.from_numpy(starts),
+            torch.from_numpy(np.append(starts, sizes.sum())),
             torch.from_numpy(sequence_of_token),
             torch.from_numpy(place_of_token),
             groups,
@@ -81,6 +84,7 @@ class Layout:
             self,
             sizes=self.sizes.to(device),
             starts=self.starts.to(device),
+            bounds=self.bounds.to(device),
             sequence_of_token=self.sequence_of_token.to(device),
             place_of_token=self.place_of_token.to(device),
             groups=groups,
@@ -187,6 +191,8 @@ class Batch:
     """(tokens, width) where its token states are; ids then mean nothing"""
     shared: Shared | None = None
     """where some sequences are the same, which"""
+    seed: Tensor | None = None
+    """(1,) where the dropout of kernels begins; without one they draw their own"""
 
     def merged(self) -> "Batch":
         """The batch with each of its different sequences once, for an encoder that reads every task's texts alike."""
@@ -231,6 +237,7 @@ class Batch:
             pooled=None if self.pooled is None else self.pooled.to(device),
             states=None if self.states is None else self.states.to(device),
             shared=None if self.shared is None else self.shared.to(device),
+            seed=None if self.seed is None else self.seed.to(device),
         )
 
 

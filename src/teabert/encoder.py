@@ -5,8 +5,9 @@ named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from teabert.batches import Batch, Group, Layout
 from teabert.injections import Injection, Site
+from teabert.kernels import HEAD_WIDTHS, Draws, usable
 from teabert.linear import Linear
 
 ACTIVATIONS = {
@@ -104,6 +106,35 @@ class DistanceBias(nn.Module):
         return torch.where(distance > 0, half, 0) + torch.where(size < near, size, far.clamp(max=half - 1))
 
 
+Hook = Callable[[Tensor, Site], Tensor]
+"""What an injection does to (tokens, width)"""
+
+
+class Stream(NamedTuple):
+    """What goes from layer to layer, (tokens, width): as sums are made of it, and as matrices read it."""
+
+    exact: Tensor
+    working: Tensor
+
+
+class SumNorm(nn.LayerNorm):
+    """LayerNorm of what goes through a layer and what the layer adds."""
+
+    def forward(  # type: ignore[override]
+        self, x: Stream, added: Tensor, dropout: nn.Dropout | None, draws: Draws | None, shift: Tensor | None = None
+    ) -> Stream:
+        """added: (tokens, width), still to be shifted where there is a shift, and dropped out where there is a dropout"""
+        if usable(added):
+            from teabert.kernels.norm import sum_norm
+
+            rate = dropout.p if dropout is not None and self.training else 0.0
+            facts = (self.weight, self.bias, self.eps, rate, draws or Draws(added))
+            return Stream(*sum_norm(x.exact, added, shift, *facts))
+        added = added if shift is None else added + shift
+        total = super().forward(x.exact + (added if dropout is None else dropout(added)))
+        return Stream(total, total)
+
+
 class Block(nn.Module):
     """One post-norm transformer layer."""
 
@@ -112,27 +143,38 @@ class Block(nn.Module):
         self.shape = shape
         self.projection = Linear(shape.width, 3 * shape.width)  # queries, keys, values in one multiplication
         self.output = Linear(shape.width, shape.width)
-        self.attention_norm = nn.LayerNorm(shape.width, shape.epsilon)
+        self.attention_norm = SumNorm(shape.width, shape.epsilon)
         self.inner = Linear(shape.width, shape.inner_width)
         self.outer = Linear(shape.inner_width, shape.width)
-        self.final_norm = nn.LayerNorm(shape.width, shape.epsilon)
+        self.final_norm = SumNorm(shape.width, shape.epsilon)
         self.activation = ACTIVATIONS[shape.activation]
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, at: Site, bias: Tensor | None, injection: Injection) -> Tensor:
-        """(tokens, width) in at.input -> (tokens, width)"""
-        q, k, v = self.projection(at.input).chunk(3, dim=-1)
+    def forward(self, at: Site, x: Stream, bias: Tensor | None, injection: Injection) -> Stream:
+        """(tokens, width) -> (tokens, width)"""
+        q, k, v = self.projection(x.working).chunk(3, dim=-1)
         q, k, v = injection.projected(q, k, v, at)
         heads = (-1, self.shape.attention_heads, self.shape.head_width)
         rate = self.shape.attention_dropout if self.training else 0.0
         context = attend(
-            q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate, injection.prefixes(at)
+            q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate, injection.prefixes(at), at.draws
         )
         context = injection.context(context, at).reshape(-1, self.shape.width)
-        attended = injection.attended(self.dropout(self.output(context)), at)
-        x = self.attention_norm(at.input + attended)
-        fed = injection.fed_forward(self.dropout(self.outer(self.activation(self.inner(x)))), at)
-        return self.final_norm(x + fed)
+        hook = injection.attended if injection.changes("attended") else None
+        x = self.add(self.attention_norm, x, self.output, context, hook, at)
+        hook = injection.fed_forward if injection.changes("fed_forward") else None
+        return self.add(self.final_norm, x, self.outer, self.activation(self.inner(x.working)), hook, at)
+
+    def add(self, norm: SumNorm, x: Stream, linear: Linear, read: Tensor, hook: Hook | None, at: Site) -> Stream:
+        """LayerNorm of x and what a matrix makes of `read`, dropped out and then changed by the injection's hook"""
+        summed: Stream
+        if hook is not None:
+            summed = norm(x, hook(self.dropout(linear(read)), at), None, at.draws)
+        elif usable(read):
+            summed = norm(x, linear.product(read), self.dropout, at.draws, linear.bias)
+        else:
+            summed = norm(x, linear(read), self.dropout, at.draws)
+        return summed
 
 
 class Encoder(nn.Module):
@@ -156,27 +198,38 @@ class Encoder(nn.Module):
         if shared is not None:  # until tasks are told apart, each of the different texts is read once
             ids, segments, layout = shared.ids, shared.segments, shared.layout
         x = self.embeddings(ids, segments, layout)
-        at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch)
+        draws = self.draws(batch, x)
+        at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch, draws)
         x = self.embedding_norm(injection.embedded(x, at))
-        x = self.dropout(injection.normalised(x, at))
+        stream = self.stream(self.dropout(injection.normalised(x, at)))
         bias = None if self.distance is None else self.distance(layout.longest)
         for layer, block in enumerate(self.blocks):
             if shared is not None and layer == injection.first:
-                x = x.index_select(0, shared.token)
-                at = _site(x, batch.task_of_sequence, batch.layout, batch)
-            x = block(replace(at, layer=layer, input=x), bias, injection)
-        return x
+                stream = self.stream(stream.exact.index_select(0, shared.token))
+                at = _site(stream.exact, batch.task_of_sequence, batch.layout, batch, draws)
+            stream = block(replace(at, layer=layer, input=stream.working), stream, bias, injection)
+        return stream.exact
+
+    def draws(self, batch: Batch, x: Tensor) -> Draws | None:
+        """Where dropout begins, if kernels do it"""
+        if not (self.training and usable(x)):
+            return None
+        return Draws(torch.randint(2**62, (1,), device=x.device) if batch.seed is None else batch.seed)
+
+    def stream(self, x: Tensor) -> Stream:
+        """(tokens, width), as it is and as matrices read it"""
+        return Stream(x, x.bfloat16()) if usable(x) else Stream(x, x)
 
     def pool(self, x: Tensor, layout: Layout) -> Tensor:
         """BERT's pooled first token, (sequences, width); the bare first token where the family has no pooler"""
-        first = x[layout.starts]
+        first = F.embedding(layout.starts, x)
         return first if self.pooler is None else torch.tanh(self.pooler(first))
 
 
-def _site(x: Tensor, task_of_sequence: Tensor, layout: Layout, batch: Batch) -> Site:
+def _site(x: Tensor, task_of_sequence: Tensor, layout: Layout, batch: Batch, draws: Draws | None) -> Site:
     """The place below all layers"""
     names = tuple(part.task for part in batch.parts)
-    return Site(-1, x, task_of_sequence, task_of_sequence[layout.sequence_of_token], layout, names)
+    return Site(-1, x, task_of_sequence, task_of_sequence[layout.sequence_of_token], layout, names, draws)
 
 
 Prefix = tuple[Tensor, Tensor]
@@ -184,9 +237,21 @@ Prefix = tuple[Tensor, Tensor]
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None, dropout: float, prefix: Prefix | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layout: Layout,
+    bias: Tensor | None,
+    dropout: float,
+    prefix: Prefix | None = None,
+    draws: Draws | None = None,
 ) -> Tensor:
     """Attention inside each sequence. q, k, v: (tokens, attention_heads, head_width) -> the same shape."""
+    if prefix is None and q.shape[2] in HEAD_WIDTHS and usable(q) and (draws is not None or not dropout):
+        from teabert.kernels.attention import attend_packed
+
+        q, k, v = q.bfloat16(), k.bfloat16(), v.bfloat16()
+        return attend_packed(q, k, v, layout, bias, dropout, draws or Draws(layout.bounds))
     prefixes: Sequence[Prefix | None] = [None] * len(layout.groups)
     if prefix is not None:
         sizes = [group.sequences for group in layout.groups]

@@ -1,4 +1,5 @@
-"""A linear layer that, where a CPU only answers, keeps its weights in the order and precision the processor likes best.
+"""A linear layer that keeps its weights as the processor likes best: where a CPU only answers, in the order and precision
+of oneDNN; where a GPU learns in bf16, also in bf16.
 
 What it computes is torch's linear layer, up to rounding. Learning, other devices and processors without oneDNN use that.
 """
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from teabert.kernels import usable
+
 PRECISIONS = (torch.float32, torch.bfloat16)
 """What oneDNN takes"""
 
@@ -16,11 +19,17 @@ PRECISIONS = (torch.float32, torch.bfloat16)
 class Linear(nn.Linear):
     """x W^T + b."""
 
+    copies: tuple[Tensor, Tensor] | None = None
+    """bf16 copies of weight and bias that are kept up to date while a GPU learns; see optim.py"""
     _laid_out: tuple[tuple[int, int, torch.dtype], Tensor, Tensor | None] | None = None
     """which weights these are, and they and the bias as oneDNN wants them"""
 
     def forward(self, x: Tensor) -> Tensor:
         """(tokens, inputs) -> (tokens, outputs)"""
+        if self.copies is not None and usable(x):
+            from teabert.kernels.linear import linear
+
+            return linear(x, self.weight, self.bias, *self.copies)
         precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
         if torch.is_grad_enabled():
             self._laid_out = None  # what learns will change, and fused optimisers do not count up the weights' version
@@ -30,9 +39,23 @@ class Linear(nn.Linear):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, "none", [], "")
         return out
 
+    def product(self, x: Tensor) -> Tensor:
+        """x W^T alone, on a GPU: what comes next adds the bias"""
+        from teabert.kernels.linear import linear
+
+        copy = self.weight.detach().bfloat16() if self.copies is None else self.copies[0]
+        return linear(x, self.weight, None, copy, None)
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        """Other weights: their copies must follow"""
+        super()._load_from_state_dict(*given)
+        if self.copies is not None:
+            for copy, master in zip(self.copies, (self.weight, self.bias), strict=True):
+                copy.copy_(master.detach())
+
     def __getstate__(self) -> dict[str, Any]:
-        """Copies lay out their own"""
-        return self.__dict__ | {"_laid_out": None}
+        """Copies of the layer lay out their own"""
+        return self.__dict__ | {"_laid_out": None, "copies": None}
 
     def _packed(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weights and bias in that precision, made anew where the weights have changed"""

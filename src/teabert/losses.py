@@ -98,6 +98,8 @@ class Loss:
     kinds: tuple[str, ...]
     Config: type[Settings] = Settings
     """whose fields the function takes by name"""
+    compares: bool = False
+    """It compares a batch's examples with each other, so that there may be no others among them."""
 
 
 LOSSES: dict[str, Loss] = {
@@ -109,8 +111,13 @@ LOSSES: dict[str, Loss] = {
     "cumulative": Loss(cumulative, ("ordinal",)),
     "binary_cross_entropy": Loss(binary_cross_entropy, ("binary", "multilabel")),
     "squared_error": Loss(squared_error, ("score",)),
-    "negative_pearson": Loss(negative_pearson, ("score",)),
+    "negative_pearson": Loss(negative_pearson, ("score",), compares=True),
 }
+
+
+def find_loss(choice: Choice) -> Loss:
+    """The loss that a recipe names"""
+    return resolve(LOSSES, choice, "loss")[0]
 
 
 def make_loss(choice: Choice) -> Callable[[Tensor, Tensor], Tensor]:

@@ -66,6 +66,7 @@ class Mold:
     def _ints(self) -> Iterator[int]:
         yield from (self.tokens,) * 5
         yield from (self.sequences,) * 3
+        yield from (self.sequences + 1, 1)
         for each in self.seats:
             yield from (each.examples,) * each.sequences
 
@@ -111,24 +112,25 @@ class Frame:
         ints, floats = iter(self.ints.split(list(mold._ints()))), iter(self.floats.split(list(mold._floats())))
         ids, segments, sequence_of_token, place_of_token, places = (next(ints) for _ in range(5))
         sizes, starts, task_of_sequence = (next(ints) for _ in range(3))
+        bounds, seed = next(ints), next(ints)
         examples = next(floats)
         real = self.flags.view(mold.sequences, 1, 1, mold.longest)
         group = Group(slice(0, mold.tokens), mold.sequences, mold.longest, places, real)
-        layout = Layout((), sizes, mold.longest, starts, sequence_of_token, place_of_token, (group,), fixed=True)
+        layout = Layout((), sizes, mold.longest, starts, bounds, sequence_of_token, place_of_token, (group,), fixed=True)
         parts = []
         for each in mold.seats:
             first, second = next(ints), next(ints) if each.sequences == 2 else None
             labels = next(floats).view(each.examples, *each.labels)
             parts.append(Part(each.task, first, second, labels, (), next(floats)))
-        return examples, Batch(ids, segments, layout, task_of_sequence, tuple(parts))
+        return examples, Batch(ids, segments, layout, task_of_sequence, tuple(parts), seed=seed)
 
     def take(self, other: "Frame") -> None:
         """The contents of another frame of the same mold"""
         for mine, theirs in ((self.ints, other.ints), (self.floats, other.floats), (self.flags, other.flags)):
             mine.copy_(theirs, non_blocking=True)
 
-    def fill(self, wanted: Wanted, rows: Mapping[str, Rows]) -> None:
-        """Rows into the frame, which lies in the processor's memory"""
+    def fill(self, wanted: Wanted, rows: Mapping[str, Rows], seed: int = 0) -> None:
+        """Rows into the frame, which lies in the processor's memory; the seed is that of the step's dropout"""
         batch, layout, mold = self.batch, self.batch.layout, self.mold
         found = [ids for task in wanted for ids in _sequences(rows[task], wanted[task])]
         sizes = _with_fillers([len(ids) for ids in found], mold)
@@ -139,6 +141,7 @@ class Frame:
         _write(batch.ids, np.concatenate([*found, np.zeros(mold.tokens - real, dtype=np.int64)]))
         _write(layout.sizes, np.maximum(sizes, 1))  # a mean over nothing would be no number
         _write(layout.starts, np.minimum(starts, mold.tokens - 1))  # of an empty filler at the end
+        _write(layout.bounds, np.append(starts, mold.tokens))
         _write(layout.sequence_of_token, sequence)
         _write(layout.place_of_token, place)
         places = layout.groups[0].places
@@ -147,6 +150,8 @@ class Frame:
         self.flags.view(mold.sequences, mold.longest).numpy()[:] = np.arange(mold.longest) < layout.sizes.numpy()[:, None]
         self._seat(wanted, rows, place, sequence)
         self.examples.fill_(sum(map(len, wanted.values())))
+        assert batch.seed is not None, "a frame has a seed"
+        batch.seed.fill_(seed)
 
     def _seat(self, wanted: Wanted, rows: Mapping[str, Rows], place: np.ndarray, sequence: np.ndarray) -> None:
         """Which sequences are whose, where second texts begin, and the labels"""

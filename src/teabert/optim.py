@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from teabert.errors import UserError
+from teabert.kernels import has_triton
 from teabert.settings import Settings
 
 ScheduleName = Literal["constant", "linear", "cosine"]
@@ -158,8 +159,13 @@ def build_optimizer(
         {"params": spared, "weight_decay": 0.0},
         {"params": list(weighting), "weight_decay": 0.0, "factor": factor},
     ]
+    groups = [group for group in groups if group["params"]]
+    if named[0][1].is_cuda and has_triton():
+        from teabert.kernels.adamw import RecordedAdamW
+
+        return RecordedAdamW(groups, lr, settings.betas, settings.eps, course=settings.optimizer == "course")
     return (CourseAdamW if settings.optimizer == "course" else AdamW)(
-        [group for group in groups if group["params"]],
+        groups,
         lr=lr,
         betas=settings.betas,
         eps=settings.eps,

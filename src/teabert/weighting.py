@@ -30,7 +30,7 @@ class Weighting(nn.Module):
         super().__init__()
         self.given = {name: task.weight for name, task in tasks.items()}
 
-    def forward(self, task: str, summed: Tensor, count: int) -> Tensor:
+    def forward(self, task: str, summed: Tensor, count: int | Tensor) -> Tensor:
         """The summed loss of so many examples -> what is minimised"""
         return self.given[task] * summed
 
@@ -57,7 +57,7 @@ class Uncertainty(Weighting):
         self.halves = {name: 0.5 if task.kind == "score" else 1.0 for name, task in tasks.items()}
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in tasks})
 
-    def forward(self, task: str, summed: Tensor, count: int) -> Tensor:
+    def forward(self, task: str, summed: Tensor, count: int | Tensor) -> Tensor:
         """The summed loss of so many examples -> what is minimised"""
         s = self.log_variances[task]
         return self.given[task] * (self.halves[task] * torch.exp(-s) * summed + count * s / 2)

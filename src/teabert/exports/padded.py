@@ -80,6 +80,7 @@ def grid(ids: Tensor, mask: Tensor, tasks: Tensor, segments: Tensor | None, part
         rows * 0 + longest,
         longest,
         rows * longest,
+        torch.arange(count + 1, device=ids.device) * longest,
         rows[:, None].expand(count, longest).reshape(-1),
         places[None, :].expand(count, longest).reshape(-1),
         (whole,),

@@ -61,7 +61,7 @@ def answers(session: Any, batch: Batch, padding: int) -> dict[str, Array]:
 def outputs(session: Any, source: Source, padding: int, advance: Callable[[int], None] | None = None) -> dict[str, Array]:
     """Each task's outputs for all its rows, (rows, outputs), in the order of the rows"""
     found: dict[str, Array] = {}
-    for task, pairs in source.sweep(advance):
+    for task, pairs in source.sweep(torch.device("cpu"), advance):
         batch = source.batch(pairs)
         part = answers(session, batch, padding)[task]
         if task not in found:

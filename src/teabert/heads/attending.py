@@ -185,18 +185,18 @@ class TaskAttention(Reader):
 
     def over(self, states: Tensor, one: Pack, two: Pack | None) -> tuple[Tensor, Tensor | None]:
         """The same, for states of which it is known where the texts lie"""
-        x = states.index_select(0, one.tokens)
+        x = F.embedding(one.tokens, states)
         if two is None:
             for layer in self.stack:
                 x = layer.finish(x, layer.attention(x, x, one, one))
-            return x.index_select(0, one.starts), None
-        y = states.index_select(0, two.tokens)
+            return F.embedding(one.starts, x), None
+        y = F.embedding(two.tokens, states)
         for layer in self.stack:
             # each text's tokens ask the other text, and keep what they heard. The paper's code adds what text 2 heard to
             # text 1, token by token, although only their [CLS] correspond
             heard = layer.attention(x, y, one, two), layer.attention(y, x, two, one)
             x, y = layer.finish(x, heard[0]), layer.finish(y, heard[1])
-        first, second = x.index_select(0, one.starts), y.index_select(0, two.starts)
+        first, second = F.embedding(one.starts, x), F.embedding(two.starts, y)
         # after a bare layer the first vector is, as in the paper, what was heard of text 1
         return (second, first) if self.stack[-1].bare else (first, second)
 

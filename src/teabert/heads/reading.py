@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from teabert.batches import Layout, Part
 from teabert.encoder import Encoder, EncoderShape
@@ -28,12 +29,15 @@ class Reading:
     @cached_property
     def first(self) -> Tensor:
         """(sequences, width): the bare first token"""
-        return self.states[self.layout.starts]
+        return F.embedding(self.layout.starts, self.states)  # whose gradient is made in one pass, unlike an index's
 
     @cached_property
     def mean(self) -> Tensor:
         """(sequences, width): the mean over all real tokens, [CLS] and [SEP] included"""
         states = self.states.to(torch.promote_types(self.states.dtype, torch.float32))  # bf16 sums too coarsely
+        if states.is_cuda:  # in one order, so that the same bits come out every time
+            summed = torch.segment_reduce(states, "sum", offsets=self.layout.bounds, axis=0, unsafe=True)
+            return summed / self.layout.sizes.unsqueeze(1)
         total = states.new_zeros(len(self.layout.sizes), states.shape[1])
         return total.index_add(0, self.layout.sequence_of_token, states) / self.layout.sizes.unsqueeze(1)
 
@@ -53,7 +57,7 @@ class Reader(nn.Module):
     def forward(self, reading: Reading, part: Part) -> tuple[Tensor, Tensor | None]:
         """The vectors of each example's first (or only) and second sequence, (examples, width) each"""
         vectors = self.vectors(reading)
-        return vectors[part.first], None if part.second is None else vectors[part.second]
+        return F.embedding(part.first, vectors), None if part.second is None else F.embedding(part.second, vectors)
 
     def vectors(self, reading: Reading) -> Tensor:
         """One vector for every sequence of the batch, (sequences, width)"""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from teabert.batches import Layout
 from teabert.injections.options import Span
+from teabert.kernels import Draws
 from teabert.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Site:
     layout: Layout
     names: tuple[str, ...]
     """the tasks in the batch"""
+    draws: Draws | None = None
+    """where dropout's randomness comes from, if kernels do the work"""
     kept: dict[Any, Any] = field(default_factory=dict)
     """what an injection keeps from layer to layer, within one pass through the encoder"""
 
@@ -56,6 +59,10 @@ class Injection(nn.Module):
     def first(self) -> int:
         """The first layer that tells tasks apart, -1 for the embeddings; below it a text is the same to all tasks"""
         return self.span.layers.start
+
+    def changes(self, hook: str) -> bool:
+        """Whether a hook does anything: where it does not, the encoder may do in one go what lies around it"""
+        return getattr(type(self), hook) is not getattr(Injection, hook)
 
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the summed embeddings before their LayerNorm"""

@@ -30,6 +30,10 @@ class Several(Injection):
         """The methods, in order"""
         return cast(Iterable[Injection], self.methods.values())
 
+    def changes(self, hook: str) -> bool:
+        """Whether any of them does"""
+        return any(method.changes(hook) for method in self.each())
+
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width)"""
         for method in self.each():

@@ -60,6 +60,8 @@ class TrainSettings(OptimSettings, Schedule):
     """What to do when a task gets the same prediction for every row."""
     deterministic: bool = True
     """Only algorithms that give the same bits every time."""
+    record: bool = True
+    """On a GPU: record a step for every shape of batch and play it back, which frees it from waiting for Python."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:

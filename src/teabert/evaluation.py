@@ -38,12 +38,11 @@ def outputs(
     model.eval()
     results: dict[str, np.ndarray] = {}
     with torch.inference_mode(), autocast(precision, model.device):
-        for task, pairs in source.sweep(advance):
-            batch = source.batch(pairs).to(model.device)
-            answers = model(batch)[task].float().cpu().numpy()
-            if task not in results:
-                results[task] = np.empty((len(source.rows[task]), answers.shape[1]), dtype=np.float32)
-            results[task][list(batch.parts[0].rows)] = answers
+        found = [(batch.parts[0], model(batch)[batch.parts[0].task].float()) for batch in source.all(model.device, advance)]
+        for part, answers in found:  # read when all have been computed: until then nothing waits for the GPU
+            if part.task not in results:
+                results[part.task] = np.empty((len(source.rows[part.task]), answers.shape[1]), dtype=np.float32)
+            results[part.task][list(part.rows)] = answers.cpu().numpy()
     return results
 
 

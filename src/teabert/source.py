@@ -13,6 +13,13 @@ from teabert.model import Model
 
 ENCODE_TOKENS = 4096
 """Tokens in a batch where nothing is learned: enough to keep the processor busy, little memory."""
+GPU_TOKENS = 65536
+"""The same on a GPU."""
+
+
+def tokens_at_once(device: torch.device) -> int:
+    """Tokens in a batch where nothing is learned"""
+    return GPU_TOKENS if device.type == "cuda" else ENCODE_TOKENS
 
 
 class Source:
@@ -22,19 +29,38 @@ class Source:
         self.rows = dict(rows)
         self.tasks = tuple(tasks or rows)
         """the model's tasks, in its order; not all of them need to have rows here"""
+        self.laid_out: tuple[torch.device, list[Batch]] | None = None
+        """every row once, on the device where they were swept before"""
 
     def batch(self, pairs: Iterable[Sequence[int]]) -> Batch:
         """A batch of (task index, row)"""
         return collate(((self.rows[self.tasks[task]], int(row)) for task, row in pairs), self.tasks)
 
-    def sweep(self, advance: Callable[[int], None] | None = None) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    def sweep(
+        self, device: torch.device, advance: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         """Every row once, a task's texts of like length together: the task, and the (task index, row) of a batch"""
         for task, rows in self.rows.items():
             index = self.tasks.index(task)
-            for picked in by_length(rows, ENCODE_TOKENS):
+            for picked in by_length(rows, tokens_at_once(device)):
                 yield task, [(index, row) for row in picked]
                 if advance:
                     advance(len(picked))
+
+    def all(self, device: torch.device, advance: Callable[[int], None] | None = None) -> Iterator[Batch]:
+        """Every row once, as batches of one task; a GPU has room to keep them for the next time"""
+        if self.laid_out is not None and self.laid_out[0] == device:
+            for batch in self.laid_out[1]:
+                yield batch
+                if advance:
+                    advance(batch.examples)
+            return
+        kept: list[Batch] = []
+        for _, pairs in self.sweep(device, advance):
+            batch = self.batch(pairs).to(device)
+            kept += [batch] if device.type == "cuda" else []
+            yield batch
+        self.laid_out = (device, kept) if kept else None
 
 
 class Encoded(Source):
@@ -97,7 +123,7 @@ def encode_states(
     model.eval()
     encoded = EncodedStates(source, model.encoder.shape.width)
     with torch.no_grad(), autocast(precision, model.device):
-        for _, pairs in source.sweep(advance):
+        for _, pairs in source.sweep(model.device, advance):
             states = model.read(source.batch(pairs).to(model.device)).states
             encoded.table[encoded.numbers.batch(pairs).ids] = states.float().cpu()
     return encoded
@@ -109,7 +135,7 @@ def encode(model: Model, source: Source, precision: str, advance: Callable[[int]
     width = model.encoder.shape.width
     vectors = {task: tuple(torch.empty(len(rows), width) for _ in rows.sequences) for task, rows in source.rows.items()}
     with torch.no_grad(), autocast(precision, model.device):  # no_grad: inference tensors enter no backward pass
-        for task, pairs in source.sweep(advance):
+        for task, pairs in source.sweep(model.device, advance):
             batch = source.batch(pairs).to(model.device)
             part = batch.parts[0]
             for into, read in zip(vectors[task], model.head(task).reader(model.read(batch), part), strict=False):

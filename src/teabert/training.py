@@ -17,10 +17,11 @@ from torch import Tensor
 
 from teabert.calibration import FILE as CALIBRATION
 from teabert.calibration import fit
+from teabert.capturing import Recorder, why_not
 from teabert.config import Recipe, load_recipe
 from teabert.dataset import Examples, read_examples, tokenise
 from teabert.device import is_out_of_memory, pick_device, pick_precision
-from teabert.engine import Engine
+from teabert.engine import Engine, Loss
 from teabert.errors import UserError
 from teabert.evaluation import Scores, evaluate, outputs
 from teabert.files import write_json
@@ -77,6 +78,7 @@ class Trainer:
         self.device = pick_device()
         self.precision = recipe.train.precision
         torch.backends.cudnn.benchmark = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, changes nothing
         torch.use_deterministic_algorithms(recipe.train.deterministic and self.device.type == "cuda", warn_only=True)
         self.model, missing = build(recipe, origin)
         shape = self.model.encoder.shape
@@ -96,6 +98,9 @@ class Trainer:
         self.source, self.select = self.encode_once(Source(train_rows), Source(select_rows))
         self.place = Place(seconds=time.perf_counter() - begun)
         self.engine = Engine(recipe, self.model, self.source)
+        self.recorder = self.make_recorder()
+        self.unread: list[tuple[int, Loss]] = []
+        """losses of the last steps, with the number of the step: on a GPU nothing waits for them"""
         if recipe.train.surgery != "none" and self.engine.surgery is None:
             progress.note(f"train.surgery: {recipe.train.surgery} has nothing to do: the tasks learn nothing in common")
         self.sampler = Sampler(
@@ -177,6 +182,17 @@ class Trainer:
         with self.progress.bar("encoding every text once", total) as advance:
             return read(self.model, source, self.precision, advance), read(self.model, select, self.precision, advance)
 
+    def make_recorder(self) -> Recorder | None:
+        """Where a GPU can play back recorded steps; a line on why it cannot"""
+        settings = self.recipe.train
+        if self.device.type != "cuda" or not settings.record:
+            return None
+        why = why_not(self.engine, type(self.source) is not Source, settings.accumulate)
+        if why is None:
+            return Recorder(self.engine, self.recipe.sampling.batch if self.recipe.sampling.tokens is None else 1)
+        self.progress.note(f"steps are not recorded: {why}")
+        return None
+
     # the loop
 
     def run_all(self) -> Run:
@@ -201,8 +217,10 @@ class Trainer:
                     and self.place.step % settings.checkpoint_every == 0
                     and self.sampler.batch < total
                 ):
+                    self.read_losses()
                     begun = self.clock(begun)
                     self.checkpoint()
+        self.read_losses()
         self.clock(begun)
         self.sampler.current, self.sampler.batch = number + 1, 0
         self.log_losses(number)
@@ -219,13 +237,12 @@ class Trainer:
         schedule = self.recipe.train
         rate = self.recipe.lr * lr_factor(self.place.step, self.steps, schedule.schedule, schedule.warmup)
         try:
-            losses, clashes = self.engine.step(group, self.place.step, rate)
+            losses, clashes = self.learn(group, rate)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise self.too_large(error, group) from error
             raise
-        for loss in losses:
-            self.watch(loss.task, loss.rows, loss.summed.item())
+        self.unread += [(self.place.step + 1, loss) for loss in losses]
         for pair, clash in clashes.items():
             self.place.met[pair] = self.place.met.get(pair, 0) + 1
             self.place.clashed[pair] = self.place.clashed.get(pair, 0) + clash
@@ -233,6 +250,16 @@ class Trainer:
         self.sampler.batch += len(group)
         if self.place.step % LOG_EVERY == 0:
             self.log_losses(self.sampler.current)
+        elif self.device.type == "cpu":
+            self.read_losses()
+
+    def learn(self, group: list[Pairs], rate: float) -> tuple[list[Loss], dict[str, bool]]:
+        """One step of the optimiser, played back where it can be"""
+        if self.recorder is None:
+            return self.engine.step(group, self.place.step, rate)
+        self.engine.set_modes()
+        self.engine.set_rate(rate)
+        return self.recorder.step(group[0], self.place.step), {}
 
     def too_large(self, error: BaseException, group: list[Pairs]) -> UserError:
         """What to do about a step that needs more memory than there is"""
@@ -246,12 +273,20 @@ class Trainer:
             " intact."
         )
 
-    def watch(self, task: str, rows: tuple[int, ...], loss: float) -> None:
+    def read_losses(self) -> None:
+        """Hear what the last steps cost; on a GPU this waits for them"""
+        if self.unread:
+            values = torch.stack([loss.summed.detach().float() for _, loss in self.unread]).tolist()
+            unread, self.unread = self.unread, []
+            for (step, loss), value in zip(unread, values, strict=True):
+                self.watch(step, loss.task, loss.rows, value)
+
+    def watch(self, step: int, task: str, rows: tuple[int, ...], loss: float) -> None:
         """Keep the loss for the log; stop where it is no number."""
         if not math.isfinite(loss):
             names = [self.source.rows[task].names[row] for row in rows]
             raise UserError(
-                f"The loss of '{task}' became {loss} at step {self.place.step + 1} (rows {', '.join(names[:20])})."
+                f"The loss of '{task}' became {loss} at step {step} (rows {', '.join(names[:20])})."
                 f" What was saved in {self.run.path} is intact. Lower train.lr, set train.clip: 1, or use precision: fp32."
             )
         self.place.seen[task] = self.place.seen.get(task, 0) + len(rows)
@@ -301,6 +336,7 @@ class Trainer:
 
     def log_losses(self, epoch: int) -> None:
         """One line: the mean loss of each task since the last line."""
+        self.read_losses()
         seen = self.place.seen
         if seen:
             means = {task: self.place.lost[task] / count for task, count in seen.items()}

@@ -1,0 +1,141 @@
+"""Steps recorded once for every mold and played back: on a GPU a small step is mostly waiting for Python.
+
+The first batch of a mold learns as usual, which warms up all that a recording needs; the second one is recorded and
+played, all later ones are only played. Rows are laid out in pinned memory while earlier steps still run.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from teabert.engine import Engine, Loss
+from teabert.kernels import has_triton
+from teabert.molds import Frame, Mold, wanted_rows
+from teabert.sampling import Pairs
+
+AHEAD = 3
+"""Batches of a mold that may be laid out before the first of them is read."""
+MOST = 256
+"""Molds that are recorded; further ones learn unrecorded."""
+KEPT = 256
+"""Steps whose losses are kept until somebody reads them."""
+
+
+@dataclass
+class Cast:
+    """A mold with all that belongs to it."""
+
+    frame: Frame
+    """where the recorded step reads"""
+    pinned: list[Frame]
+    read: list[torch.cuda.Event]
+    """when each of the pinned frames may be written again"""
+    turn: int = 0
+    met: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    kept: list[object] = field(default_factory=list)
+    """what the recording needs to stay in memory"""
+
+
+class Recorder:
+    """The steps of an engine, recorded."""
+
+    def __init__(self, engine: Engine, room: int) -> None:
+        self.engine, self.room = engine, room
+        device = engine.model.device
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.exact = engine.compares
+        self.tasks = list(engine.tasks)
+        self.casts: dict[Mold, Cast] = {}
+        self.losses = torch.zeros(len(self.tasks), device=device)
+        """each task's in the last step that had it"""
+        self.trail = torch.zeros(KEPT, len(self.tasks), device=device)
+        self.steps = 0
+
+    def step(self, pairs: Pairs, number: int) -> list[Loss]:
+        """One step; its losses can be read until KEPT steps later"""
+        engine = self.engine
+        wanted = wanted_rows(pairs, self.tasks)
+        mold = Mold.of(wanted, engine.source.rows, self.tasks, self.room, self.exact)
+        cast = self.casts.get(mold) or self._cast(mold)
+        pinned = cast.pinned[cast.turn]
+        cast.read[cast.turn].synchronize()
+        pinned.fill(wanted, engine.source.rows, seed_of(engine.settings.seed, number))
+        here = torch.cuda.current_stream()
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            cast.frame.take(pinned)
+            cast.read[cast.turn].record()
+            cast.turn = (cast.turn + 1) % AHEAD
+            self._play(cast)
+            mine = self.trail[self.steps % KEPT]
+            mine.copy_(self.losses)
+        here.wait_stream(self.stream)
+        self.steps += 1
+        return [Loss(task, tuple(rows), mine[self.tasks.index(task)], len(rows)) for task, rows in wanted.items()]
+
+    def _cast(self, mold: Mold) -> Cast:
+        device = self.engine.model.device
+        pinned = [Frame(mold, torch.device("cpu"), pinned=True) for _ in range(AHEAD)]
+        cast = self.casts[mold] = Cast(Frame(mold, device), pinned, [torch.cuda.Event() for _ in pinned])
+        return cast
+
+    def _play(self, cast: Cast) -> None:
+        cast.met += 1
+        if cast.graph is None and cast.met > 1 and self._recorded < MOST:
+            self._record(cast)
+        if cast.graph is None:
+            self.engine.optimizer.zero_grad(set_to_none=True)
+            self._learn(cast.frame)
+            self.engine.move()
+        else:
+            cast.graph.replay()
+
+    @property
+    def _recorded(self) -> int:
+        return sum(cast.graph is not None for cast in self.casts.values())
+
+    def _record(self, cast: Cast) -> None:
+        from teabert.kernels.adamw import RecordedAdamW
+
+        optimizer = self.engine.optimizer
+        assert isinstance(optimizer, RecordedAdamW), "an optimiser whose steps can be recorded"
+        plan = optimizer.plan()
+        optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            self._learn(cast.frame)
+            self.engine.clip()
+            optimizer.settle()
+            optimizer.launch(plan)
+        optimizer.write(plan)
+        cast.graph, cast.kept = graph, [plan]
+
+    def _learn(self, frame: Frame) -> None:
+        """Gradients, and what each task's examples cost"""
+        for loss in self.engine.learn(frame.batch, frame.examples):
+            self.losses[self.tasks.index(loss.task)].copy_(loss.summed.detach())
+
+
+def seed_of(seed: int, step: int) -> int:
+    """The seed of a step's dropout: splitmix64 of both"""
+    z = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) >> 1
+
+
+def why_not(engine: Engine, encoded: bool, accumulate: int) -> str | None:
+    """Why this engine's steps are not recorded; nothing where they are"""
+    if engine.model.device.type != "cuda":
+        return "there is no GPU"
+    if not has_triton():
+        return "Triton is not installed (pip install triton)"
+    if encoded:
+        return "the encoder's answers are kept, and heads alone are quick"
+    if engine.surgery is not None:
+        return f"train.surgery: {engine.settings.surgery} looks at the gradients in every step"
+    if accumulate > 1:
+        return f"train.accumulate: {accumulate} sums up batches of several shapes"
+    return None

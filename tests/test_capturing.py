@@ -1,0 +1,157 @@
+"""Recorded steps learn what unrecorded ones learn; with every injection, reader and loss. Needs a GPU."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import tiny
+from injected import METHODS, name_of
+from teabert.batches import Layout
+from teabert.capturing import seed_of, why_not
+from teabert.config import parse_recipe
+from teabert.encoder import attend
+from teabert.kernels import Draws, has_triton
+from teabert.progress import Quiet
+from teabert.training import Trainer, train
+
+gpu = pytest.mark.skipif(
+    not (torch.cuda.is_available() and has_triton()), reason="recorded steps need a GPU, and Triton (pip install triton)"
+)
+WIDE = {"hidden_size": 64, "num_attention_heads": 4, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """The tiny world with attention heads that the kernels take, and without dropout"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "CONFIG", tiny.CONFIG | WIDE)
+        return tiny.write_world(tmp_path_factory.mktemp("wide"))
+
+
+def losses(world, folder, steps=24, changes=None, **settings):
+    """Of the first steps: (task, loss an example)"""
+    given = tiny.recipe(world, **{"epochs": 8, "precision": "bf16", **settings})
+    for task in given["tasks"].values():
+        task["head"] = {**task.get("head", {}), "dropout": 0.0}
+    trainer = Trainer.begin(parse_recipe(given | (changes or {})), folder / f"run-{len(list(folder.iterdir()))}", Quiet())
+    found = []
+    for epoch in range(8):
+        for pairs in trainer.sampler.epoch(epoch):
+            learned = trainer.learn([pairs], 1e-3)[0]
+            found += sorted((loss.task, loss.summed.item() / loss.count) for loss in learned)
+            trainer.place.step += 1
+            if trainer.place.step == steps:
+                return found, trainer
+    raise AssertionError("too few batches")
+
+
+def same(one, other, bound):
+    assert [task for task, _ in one] == [task for task, _ in other]
+    for (task, mine), (_, theirs) in zip(one, other, strict=True):
+        assert abs(mine - theirs) <= bound * max(1, abs(theirs)), task
+
+
+@gpu
+@pytest.mark.parametrize("choice", METHODS, ids=name_of)
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 1e-4), ("bf16", 2e-2)])
+def test_recorded_steps_learn_as_unrecorded_ones_with_every_injection(world, tmp_path, choice, precision, bound):
+    changes = {"injection": choice}
+    recorded, trainer = losses(world, tmp_path, changes=changes, precision=precision)
+    plain, other = losses(world, tmp_path, changes=changes, precision=precision, record=False)
+    assert trainer.recorder is not None
+    assert trainer.recorder._recorded > 0
+    assert other.recorder is None
+    same(recorded, plain, bound)
+
+
+@gpu
+@pytest.mark.parametrize("optimizer", ["adamw", "course"])
+def test_recorded_steps_are_those_of_a_cpu(world, tmp_path, monkeypatch, optimizer):
+    recorded, _ = losses(world, tmp_path, precision="fp32", optimizer=optimizer, clip=0.5, schedule="linear")
+    monkeypatch.setattr("teabert.training.pick_device", lambda: torch.device("cpu"))
+    plain, trainer = losses(world, tmp_path, precision="fp32", optimizer=optimizer, clip=0.5, schedule="linear")
+    assert trainer.device.type == "cpu"
+    same(recorded, plain, 1e-3)
+
+
+@gpu
+def test_the_same_seed_gives_the_same_bits(world, tmp_path):
+    dropping = {"weighting": "uncertainty", "deterministic": True}
+    one, first = losses(world, tmp_path, **dropping)
+    other, second = losses(world, tmp_path, **dropping)
+    assert one == other
+    for mine, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@gpu
+def test_a_run_that_is_resumed_ends_as_one_that_was_not(world, tmp_path):
+    recipe = parse_recipe(tiny.recipe(world, epochs=4, precision="bf16"))
+    whole = train(recipe, tmp_path / "whole").load_best()
+    trainer = Trainer.begin(recipe, tmp_path / "cut", Quiet())
+    trainer.epoch()
+    trainer.epoch()
+    again = Trainer.resume(tmp_path / "cut", Quiet()).run_all().load_best()
+    assert again.keys() == whole.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(again[name], tensor), name
+
+
+@gpu
+@pytest.mark.parametrize("biased", [False, True])
+def test_kernels_attend_as_torch_does(biased):
+    torch.manual_seed(0)
+    lengths = [1, 4, 31, 32, 33, 64, 65, 150]
+    layout = Layout.of(lengths).to(torch.device("cuda"))
+    q, k, v = (torch.randn(sum(lengths), 4, 32, device="cuda", requires_grad=True) for _ in range(3))
+    bias = torch.randn(4, 150, 150, device="cuda", requires_grad=True) if biased else None
+    weights = torch.randn_like(q)
+    learned = [q, k, v] + ([bias] if biased else [])
+    plain = attend(q, k, v, layout, bias, 0.0)
+    expected = torch.autograd.grad((plain * weights).sum(), learned)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        ours = attend(q, k, v, layout, bias, 0.0, None, Draws(torch.tensor([1], device="cuda")))
+    found = torch.autograd.grad((ours.float() * weights).sum(), learned)
+    for mine, theirs in zip((ours, *found), (plain, *expected), strict=True):
+        assert (mine.float() - theirs).norm() <= 1e-2 * theirs.norm()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"device": "cpu"}, "no GPU"),
+        ({"surgery": object()}, "looks at the gradients"),
+        ({"encoded": True}, "kept"),
+        ({"accumulate": 2}, "accumulate: 2"),
+        ({}, None),
+    ],
+)
+def test_a_line_says_why_steps_are_not_recorded(monkeypatch, changes, words):
+    facts = {"device": "cuda", "surgery": None, "encoded": False, "accumulate": 1, **changes}
+    monkeypatch.setattr("teabert.capturing.has_triton", lambda: True)
+    model = SimpleNamespace(device=torch.device(facts["device"]))
+    engine = SimpleNamespace(model=model, surgery=facts["surgery"], settings=SimpleNamespace(surgery="pcgrad"))
+    why = why_not(engine, facts["encoded"], facts["accumulate"])
+    assert (why is None) if words is None else words in why
+    if words is None:
+        monkeypatch.setattr("teabert.capturing.has_triton", lambda: False)
+        assert "pip install triton" in why_not(engine, False, 1)
+
+
+def test_every_step_and_seed_draws_anew():
+    seeds = {seed_of(seed, step) for seed in (0, 1, 11711) for step in range(1000)}
+    assert len(seeds) == 3000
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_frames_keep_a_seed(world):
+    from conftest import tiny_rows
+    from teabert.molds import Frame, Mold
+
+    rows = tiny_rows({"mood": 3})
+    frame = Frame(Mold.of({"mood": [0, 1, 2]}, rows, ("mood",), 4), torch.device("cpu"))
+    frame.fill({"mood": [0, 1, 2]}, rows, seed_of(1, 2))
+    assert frame.batch.seed.tolist() == [seed_of(1, 2)]
+    assert replace(frame.batch).seed is frame.batch.seed

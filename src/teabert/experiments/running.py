@@ -15,6 +15,7 @@ from teabert.experiments.base import Row, Table
 from teabert.experiments.figures import draw
 from teabert.experiments.jobs import Choices, Job, digest, encoder_facts, jobs_of, recipes_of
 from teabert.experiments.results import Record, Results, good
+from teabert.experiments.sharing_gpu import shared_gpu
 from teabert.experiments.summary import Summary, summarise
 from teabert.experiments.work import Place, tidy
 from teabert.experiments.workers import run_jobs
@@ -98,7 +99,10 @@ def _run_missing(jobs: Sequence[Job], results: Results, place: Place, progress: 
             left = (time.perf_counter() - begun) / (done - total + len(missing)) * (total - done)
             progress.note(f"{_in_words(job, record)}; {done} of {total} runs done, about {_duration(left)} left")
 
-        run_jobs(missing, place, ended)
+        with shared_gpu(place.workers if missing else 1) as why:
+            if why is not None:
+                progress.note(why)
+            run_jobs(missing, place, ended)
 
 
 def _in_words(job: Job, record: Record) -> str:

@@ -1,0 +1,46 @@
+"""Several processes on one GPU at the same time: NVIDIA's multi-process service, where the driver brings it along.
+
+Without it the GPU serves one process after another, and a small run leaves most of it idle.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+CONTROL = "nvidia-cuda-mps-control"
+FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+PATIENCE = 20
+"""Seconds for the service to start or stop"""
+
+
+@contextmanager
+def shared_gpu(processes: int) -> Iterator[str | None]:
+    """Processes that are started inside run side by side; says why they do not, where there is a GPU to share."""
+    if processes < 2 or not torch.cuda.is_available() or any(name in os.environ for name in FOLDERS):
+        yield None
+        return
+    if shutil.which(CONTROL) is None:
+        yield f"{CONTROL} is not here, so the GPU takes the {processes} runs in turns"
+        return
+    with tempfile.TemporaryDirectory(prefix="teabert-mps-") as folder:
+        os.environ.update(dict.fromkeys(FOLDERS, folder))
+        try:
+            yield _say(["-d"])
+        finally:
+            _say([], "quit\n")
+            for name in FOLDERS:
+                os.environ.pop(name, None)
+
+
+def _say(arguments: list[str], words: str = "") -> str | None:
+    """Tell the service; what went wrong, if anything did"""
+    try:
+        done = subprocess.run([CONTROL, *arguments], input=words, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{CONTROL}: {error}"
+    return f"{CONTROL}: {(done.stdout + done.stderr).strip()}" if done.returncode else None

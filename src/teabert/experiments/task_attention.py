@@ -110,6 +110,7 @@ CONTROLS = Table(
             ("first-bare", True, tuple(f"tasks.{task}.head.read={{method: first_token, pooler: false}}" for task in THREE)),
             ("mlp", True, tuple(f"tasks.{task}.head.read={{method: mlp, layers: {n}}}" for task, n in _LAYERS.items())),
             ("attention", False, ()),
+            ("attention-dropout", False, tuple(f"tasks.{task}.head.dropout=0.3" for task in THREE)),
             ("attention-difference", False, tuple(f"tasks.{task}.head.answer=difference" for task in ("quora", "sts"))),
             ("start-mean", False, tuple(f"tasks.{task}.head.read={_FOLDED}" for task in THREE)),
             ("one-layer", False, tuple(f"tasks.{task}.head.read.layers=1" for task in THREE)),
@@ -124,6 +125,7 @@ CONTROLS = Table(
         "together: the pair in one sequence; difference: a linear layer on u, v, |u - v|; start-mean: attention that starts"
         " as exactly the mean; one-layer: one attention layer for every task; attention-frozen-lr-1e-4: frozen, at a tenth"
         " of the paper's learning rate, at which its SST run collapsed.",
+        "attention-dropout: dropout 0.3 before the answer, which the baselines have and the paper's attention rows do not.",
         "mlp: for each attention layer two linear layers on the mean, as many numbers as a bare attention layer has.",
         _SPLIT,
     ),

@@ -251,7 +251,10 @@ def table(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A reduced table: change a key of every recipe.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Where results, runs and tables are.")] = Path("results"),
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the best model of every run.")] = False,
+    keep_models: Annotated[
+        bool,
+        typer.Option("--keep-models", help="Keep the best model of every run; runs whose model is gone are done again."),
+    ] = False,
     as_json: Json = False,
     quiet: QuietFlag = False,
 ) -> None:

@@ -222,6 +222,8 @@ def test_methods_table_counts_and_measures_every_injection(call, world):
     assert found["input"]["parameters"] == 4 * 32
     assert found["attention"]["per_task"] == 2 * 3 * 32
     assert found["none"]["time"] == 1
+    assert {row["exact_at_start"] for name, row in found.items() if name not in ("activated", "prefix")} == {True}
+    assert all(row["mixed_batch"] for row in found.values())
     assert all(row["lowest"] <= row["time"] <= row["highest"] for row in found.values())
     code, out, _ = call("methods", "--encoder", world / "encoder", "--quiet")
     assert "lora" in out

@@ -399,20 +399,20 @@ def methods(
     from teabert.pretrained import folder_shape
 
     found = costs(folder_shape(encoder_folder(encoder, progress=not quiet)), tasks, _progress(quiet))
-    titles = ("method", "parameters", "one more task", "% of encoder", "folds", "no-op at start", "time (range)")
+    # broken so that a terminal of 80 columns breaks no number
+    titles = ("method", "parameters", "one more\ntask", "% of\nencoder", "folds", "no-op\nstart", "mixed\nbatch")
     rows = [
         (
             cost.method,
             f"{cost.parameters:,}",
             f"{cost.per_task:,}",
             f"{cost.percent:.3f}",
-            "yes" if cost.foldable else "no",
-            "yes" if cost.exact_at_start else "no",
+            *("yes" if fact else "no" for fact in (cost.foldable, cost.exact_at_start, cost.mixed_batch)),
             f"{cost.time:.2f} ({cost.lowest:.2f}-{cost.highest:.2f})",
         )
         for cost in found
     ]
-    _show([cost.as_json() for cost in found], titles, rows, as_json)
+    _show([cost.as_json() for cost in found], (*titles, "time (range)"), rows, as_json)
 
 
 @app.command()

@@ -208,7 +208,9 @@ def test_counts_are_decided_without_runs(results):
         "attention-adds-three-times-input",
         "projected-adds-width-squared",
         "parameters-of-table-2",
+        "adds-next-to-nothing",
     }
+    assert [round(each.found, 3) for each in found["adds-next-to-nothing"].tests] == [0.002, 0.076, 19.397]
     assert found["attention-adds-three-times-input"].tests[0].found == 36
     assert [round(each.found) for each in found["parameters-of-table-2"].tests] == [14_179_589, 2_952_960, 20_081_664]
     assert "pretrained with more layers" in found["not-replaceable"].reason

@@ -229,6 +229,18 @@ def test_methods_table_counts_and_measures_every_injection(call, world):
     assert "lora" in out
 
 
+def test_parameters_at_the_papers_size_are_counted_without_their_encoder(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("TEABERT_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, out, err = call("parameters", "task-attention", "--encoder", "bert-base-uncased", "--json")
+    assert code == 0, err
+    assert {row["task"]: row["table"] for row in json.loads(out)["tasks"]} == {
+        "sst": 4_722_432,
+        "quora": 3_538_944,
+        "sts": 11_206_656,
+    }
+
+
 def test_layer_the_encoder_does_not_have_is_refused_before_anything_is_written(call, world, tmp_path):
     change = "injection={method: attention, layers: 1-2}"
     code, _, err = call("train", world / "tiny.yaml", "--out", tmp_path / "run", "--set", change, "--quiet")

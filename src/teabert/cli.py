@@ -395,10 +395,9 @@ def methods(
 ) -> None:
     """List the injections: what each adds, and what a mixed-task batch costs with it, measured."""
     from teabert.costs import costs
-    from teabert.hub import encoder_folder
-    from teabert.pretrained import folder_shape
+    from teabert.shapes import encoder_shape
 
-    found = costs(folder_shape(encoder_folder(encoder, progress=not quiet)), tasks, _progress(quiet))
+    found = costs(encoder_shape(encoder, progress=not quiet), tasks, _progress(quiet))
     # broken so that a terminal of 80 columns breaks no number
     titles = ("method", "parameters", "one more\ntask", "% of\nencoder", "folds", "no-op\nstart", "mixed\nbatch")
     rows = [
@@ -425,11 +424,10 @@ def parameters(
     """Count the numbers of a recipe's model: encoder, injection, heads; and as Table 2 of Task-specific attention does."""
     from teabert.config import load_recipe
     from teabert.counting import count
-    from teabert.hub import encoder_folder
-    from teabert.pretrained import folder_shape
+    from teabert.shapes import encoder_shape
 
     chosen = load_recipe(recipe, change or [])
-    found = count(chosen, folder_shape(encoder_folder(encoder or chosen.encoder, progress=False)))
+    found = count(chosen, encoder_shape(encoder or chosen.encoder, progress=False))
     rows = [(each.task, *(f"{number:,}" for number in (each.injection, each.head, each.table))) for each in found.tasks]
     _show(found.as_json(), ("task", "injection", "head", "head, as in Table 2"), rows, as_json)
     if not as_json:

@@ -3,6 +3,7 @@
 import pytest
 
 from teabert.config import parse_recipe
+from teabert.counting import count
 from teabert.errors import UserError
 from teabert.experiments import TABLES, find_table
 from teabert.experiments.base import Row
@@ -13,6 +14,7 @@ from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
 from teabert.heads.attending import TaskAttention
 from teabert.injections import INJECTIONS
 from teabert.metrics import AGGREGATES
+from teabert.shapes import BERT_BASE
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
 
@@ -91,6 +93,13 @@ def test_task_attentions_rows_are_trained_as_the_paper_says():
             assert read.start == ("uniform" if reader == "uniform" and name != "sst" else "default")
             assert (read.low, read.high) == (0.9, 1.0)
             assert task.head.dropout == 0  # a switch in the paper's code, off in the published rows
+
+
+def test_the_mlp_control_is_as_large_as_the_attention():
+    rows = [recipes_of(TABLES["task-attention-controls"].row(name)) for name in ("mlp", "attention")]
+    for task in ("sst", "quora", "sts"):
+        mlp, attention = (count(row[task], BERT_BASE).heads for row in rows)
+        assert mlp == pytest.approx(attention, rel=0.002)
 
 
 def test_task_attention_trains_one_task_at_a_time_and_its_sst_is_the_same_under_both_starts():

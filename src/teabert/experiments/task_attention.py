@@ -84,7 +84,12 @@ PARAMETERS = Table(
     counted=True,
 )
 
-_LAYERS = {"sst": 2, "quora": 1, "sts": 3}
+_AS_LARGE = {
+    "sst": "{method: mlp, layers: 2, times: 6}",
+    "quora": "{method: mlp, layers: 1, times: 2}",
+    "sts": "{method: mlp, layers: 3, times: 5}",
+}
+"""A full self-attention layer has 12 square matrices, a full cross layer 13, a bare one 4; a pair has two for each time."""
 _FOLDED = "{method: task_attention, layers: 1, start: mean}"
 CONTROLS = Table(
     "task-attention-controls",
@@ -108,7 +113,7 @@ CONTROLS = Table(
             ),
             ("softmax-twice", True, ("tasks.sst.loss=cross_entropy_twice",)),
             ("first-bare", True, tuple(f"tasks.{task}.head.read={{method: first_token, pooler: false}}" for task in THREE)),
-            ("mlp", True, tuple(f"tasks.{task}.head.read={{method: mlp, layers: {n}}}" for task, n in _LAYERS.items())),
+            ("mlp", True, tuple(f"tasks.{task}.head.read={read}" for task, read in _AS_LARGE.items())),
             ("attention", False, ()),
             ("attention-dropout", False, tuple(f"tasks.{task}.head.dropout=0.3" for task in THREE)),
             ("attention-difference", False, tuple(f"tasks.{task}.head.answer=difference" for task in ("quora", "sts"))),
@@ -126,7 +131,7 @@ CONTROLS = Table(
         " as exactly the mean; one-layer: one attention layer for every task; attention-frozen-lr-1e-4: frozen, at a tenth"
         " of the paper's learning rate, at which its SST run collapsed.",
         "attention-dropout: dropout 0.3 before the answer, which the baselines have and the paper's attention rows do not.",
-        "mlp: for each attention layer two linear layers on the mean, as many numbers as a bare attention layer has.",
+        "mlp: for each attention layer a pair of linear layers on the mean, together as many numbers as the attention has.",
         _SPLIT,
     ),
     against="mean",

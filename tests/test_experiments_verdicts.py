@@ -226,6 +226,15 @@ def test_the_tasks_that_lose_are_named(results, table):
     assert losers(theirs, mine, results) == {}
 
 
+def test_a_task_that_loses_in_one_seed_only_is_not_named(results, table):
+    toys.write_results(results, table, {"separate": (0.9, 0.5), "shared": (0.3, 0.55)})
+    records = results.read()
+    mine, theirs = ([each for each in records if each["row"] == row] for row in ("shared", "separate"))
+    assert "same" not in losers(mine, theirs, results)
+    first = [[each for each in side if each["seed"] == 0] for side in (mine, theirs)]
+    assert "same" in losers(*first, results)
+
+
 def test_the_command_prints_a_table_and_json(results, table):
     toys.write_results(results, table, RIGHT)
     shown = CliRunner().invoke(cli.app, ["verdicts", str(results.folder), "--quiet"])

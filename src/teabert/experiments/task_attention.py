@@ -61,8 +61,9 @@ RESULTS = Table(
     COLUMNS,
     Figure("dots", (*THREE, "ratio")),
     notes=(
-        "ratio: training time over that of 'mean' in the same mode. The paper's frozen SST scores of attention are those of"
-        " one label for every row.",
+        "ratio: training time over that of 'mean' in the same mode. A frozen encoder reads every text once here, in the"
+        " paper once an epoch, so the heads are more of what is left.",
+        "The paper's frozen SST scores of attention are those of one label for every row.",
         "The paper lists U(0.9, 1) for SST too, but its code starts only the pairs' attention so; so do these rows, whose"
         " SST is therefore that of the default start. task-attention-controls has 'uniform-sst'.",
         _SPLIT,

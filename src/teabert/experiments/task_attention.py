@@ -101,6 +101,7 @@ CONTROLS = Table(
             f"task-attention{'-baseline' if plain else ''}",
             changes if "frozen" in name else (FINE, *changes),
             apart=True,
+            against="mean-frozen-anew" if name.endswith("anew") else "",
         )
         for name, plain, changes in (
             ("mean", True, ()),
@@ -123,6 +124,8 @@ CONTROLS = Table(
             ("no-feed-forward", False, tuple(f"tasks.{task}.head.read.feed_forward=false" for task in THREE)),
             ("uniform-sst", False, ("tasks.sst.head.read.start=uniform",)),
             ("attention-frozen-lr-1e-4", False, ("train.lr=1e-4",)),
+            ("mean-frozen-anew", True, ("train.encoder_dropout=true",)),
+            ("attention-frozen-anew", False, ("train.encoder_dropout=true",)),
         )
     ),
     (*THREE, "course", "parameters", "seconds", "ratio"),
@@ -132,6 +135,8 @@ CONTROLS = Table(
         " as exactly the mean; one-layer: one attention layer for every task; attention-frozen-lr-1e-4: frozen, at a tenth"
         " of the paper's learning rate, at which its SST run collapsed.",
         "attention-dropout: dropout 0.3 before the answer, which the baselines have and the paper's attention rows do not.",
+        "-frozen-anew: the frozen encoder reads every text anew in every epoch, with its dropout on, as in the paper; their"
+        " times are related to each other.",
         "mlp: for each attention layer a pair of linear layers on the mean, together as many numbers as the attention has.",
         _SPLIT,
     ),

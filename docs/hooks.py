@@ -16,12 +16,12 @@ from tables import code, listed, options, table, words
 
 from teabert.catalogue import ENCODERS
 from teabert.config import Recipe, TrainSettings, builtin_recipes
-from teabert.encoder import EncoderShape
 from teabert.heads import ANSWERS, READERS
 from teabert.injections import INJECTIONS, Injection
 from teabert.losses import LOSSES
 from teabert.metrics import METRICS
 from teabert.sampling import SamplingSettings
+from teabert.shapes import BERT_BASE
 from teabert.tasks import TASKS, Task
 from teabert.tasks.base import Extra, HeadChoice
 from teabert.tasks.kinds import KINDS
@@ -30,7 +30,6 @@ from teabert.weighting import WEIGHTINGS
 ROOT = Path(__file__).parent.parent
 MARK = re.compile(r"^<!-- made: ([a-z-]+) -->$", re.MULTILINE)
 LOADED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
-BERT_BASE = EncoderShape("bert", 30522, 768, 12, 12, 3072, 512, 2, 1e-12)
 SITES = ("embedded", "normalised", "projected", "prefixes", "context", "attended", "fed_forward")
 
 

@@ -222,9 +222,23 @@ def test_methods_table_counts_and_measures_every_injection(call, world):
     assert found["input"]["parameters"] == 4 * 32
     assert found["attention"]["per_task"] == 2 * 3 * 32
     assert found["none"]["time"] == 1
+    assert {row["exact_at_start"] for name, row in found.items() if name not in ("activated", "prefix")} == {True}
+    assert all(row["mixed_batch"] for row in found.values())
     assert all(row["lowest"] <= row["time"] <= row["highest"] for row in found.values())
     code, out, _ = call("methods", "--encoder", world / "encoder", "--quiet")
     assert "lora" in out
+
+
+def test_parameters_at_the_papers_size_are_counted_without_their_encoder(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("TEABERT_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, out, err = call("parameters", "task-attention", "--encoder", "bert-base-uncased", "--json")
+    assert code == 0, err
+    assert {row["task"]: row["table"] for row in json.loads(out)["tasks"]} == {
+        "sst": 4_722_432,
+        "quora": 3_538_944,
+        "sts": 11_206_656,
+    }
 
 
 def test_layer_the_encoder_does_not_have_is_refused_before_anything_is_written(call, world, tmp_path):

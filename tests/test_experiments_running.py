@@ -192,6 +192,21 @@ def test_models_and_checkpoints_are_gone_and_log_and_scores_stay(done):
         assert files == {"recipe.yaml", "run.json", "scores.json", "log.jsonl", "subsets.json"}
 
 
+def test_a_model_that_was_not_kept_is_trained_again_when_it_is_wanted(results, table):
+    before = results.by_key()
+    seeds = Choices(seeds=1)
+    key = jobs_of(table, [table.row("shared")], seeds)[0].key
+    run_table(table, seeds, results.folder, only=["shared"], keep_models=True)
+    assert (results.folder / "runs" / key / "best" / "model.safetensors").is_file()
+    assert results.by_key() == before
+    again = results.read()[-1]
+    assert again["key"] == key
+    assert again["scores"] == before[key]["scores"]
+    lines = len(results.read())
+    run_table(table, seeds, results.folder, only=["shared"], keep_models=True)
+    assert len(results.read()) == lines
+
+
 # what is missing
 
 

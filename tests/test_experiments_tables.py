@@ -3,6 +3,7 @@
 import pytest
 
 from teabert.config import parse_recipe
+from teabert.counting import count
 from teabert.errors import UserError
 from teabert.experiments import TABLES, find_table
 from teabert.experiments.base import Row
@@ -10,8 +11,10 @@ from teabert.experiments.claims import CLAIMS, Between
 from teabert.experiments.columns import MEASURES, value
 from teabert.experiments.jobs import Choices, digest_of_recipe, judged_of, recipes_of
 from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
+from teabert.heads.attending import TaskAttention
 from teabert.injections import INJECTIONS
 from teabert.metrics import AGGREGATES
+from teabert.shapes import BERT_BASE
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]
 
@@ -51,6 +54,52 @@ def test_the_results_table_has_every_model_at_every_decay_and_the_papers_numbers
         assert recipe.sampling.batch == 16
     for name, (sst, quora, sts, mean) in PAPER.items():
         assert (sst + quora + sts) / 3 == pytest.approx(mean, abs=0.001), name
+
+
+def test_tea_berts_rows_are_trained_as_the_paper_says():
+    for row in (*TABLES["tea-bert"].rows, *TABLES["tea-bert-rates"].rows):
+        recipe = recipes_of(row)[""]
+        assert (recipe.train.mode, recipe.train.epochs, recipe.train.optimizer) == ("finetune", 10, "course")
+        assert (recipe.sampling.strategy, recipe.sampling.mixed, recipe.sampling.batch) == ("blocks", False, 16)
+        assert (recipe.train.schedule, recipe.train.warmup, recipe.train.clip) == ("constant", 0, None)
+        assert all(task.head.read == "first_token" and task.head.dropout == 0.3 for task in recipe.tasks.values())
+        if row.name.startswith("sst-only"):
+            assert list(recipe.tasks) == ["sst"]
+            assert list(judged_of(row, recipe)) == ["quora", "sts"]
+            continue
+        assert {name: task.take for name, task in recipe.tasks.items()} == {"sst": None, "quora": 8490, "sts": 3020}
+        sts, quora = recipe.tasks["sts"], recipe.tasks["quora"]
+        assert (quora.pair, quora.head.answer, quora.loss_choice) == ("apart", "concatenated", "binary_cross_entropy")
+        assert (sts.pair, sts.head.answer, sts.stretch, sts.loss_choice) == ("apart", "cosine", "raw", "squared_error")
+        if not row.name.startswith("none"):
+            assert recipe.injection["init"] == "paper"
+
+
+def test_task_attentions_rows_are_trained_as_the_paper_says():
+    answers = {"sst": "linear", "quora": {"method": "dot", "width": 768}, "sts": {"method": "dot", "width": 3072}}
+    losses = {"sst": "cross_entropy", "quora": "binary_cross_entropy", "sts": "negative_pearson"}
+    for row in (*TABLES["task-attention"].rows, *TABLES["task-attention-pooling"].rows):
+        reader, mode = row.name.split("-")
+        for name, recipe in recipes_of(row).items():
+            task = recipe.tasks[name]
+            assert (recipe.train.epochs, recipe.sampling.batch, recipe.train.weight_decay) == (10, 8, 0)
+            assert (recipe.train.optimizer, recipe.lr) == ("course", 1e-3 if mode == "frozen" else 1e-5)
+            assert (task.head.answer, task.loss_choice, task.take) == (answers[name], losses[name], None)
+            if reader in ("first", "mean"):
+                assert (task.head.read, task.head.dropout) == ("first_token" if reader == "first" else "mean", 0.3)
+                continue
+            read = TaskAttention.Config(**{key: value for key, value in task.head.read.items() if key != "method"})
+            assert (read.layers, read.feed_forward) == ({"sst": 2, "quora": 1, "sts": 3}[name], True)
+            assert read.start == ("uniform" if reader == "uniform" and name != "sst" else "default")
+            assert (read.low, read.high) == (0.9, 1.0)
+            assert task.head.dropout == 0  # a switch in the paper's code, off in the published rows
+
+
+def test_the_mlp_control_is_as_large_as_the_attention():
+    rows = [recipes_of(TABLES["task-attention-controls"].row(name)) for name in ("mlp", "attention")]
+    for task in ("sst", "quora", "sts"):
+        mlp, attention = (count(row[task], BERT_BASE).heads for row in rows)
+        assert mlp == pytest.approx(attention, rel=0.002)
 
 
 def test_task_attention_trains_one_task_at_a_time_and_its_sst_is_the_same_under_both_starts():

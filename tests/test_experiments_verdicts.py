@@ -208,7 +208,9 @@ def test_counts_are_decided_without_runs(results):
         "attention-adds-three-times-input",
         "projected-adds-width-squared",
         "parameters-of-table-2",
+        "adds-next-to-nothing",
     }
+    assert [round(each.found, 3) for each in found["adds-next-to-nothing"].tests] == [0.002, 0.076, 19.397]
     assert found["attention-adds-three-times-input"].tests[0].found == 36
     assert [round(each.found) for each in found["parameters-of-table-2"].tests] == [14_179_589, 2_952_960, 20_081_664]
     assert "pretrained with more layers" in found["not-replaceable"].reason
@@ -222,6 +224,15 @@ def test_the_tasks_that_lose_are_named(results, table):
     assert set(lost) == set(toys.TASKS)
     assert lost["same"]["difference"] == pytest.approx(-0.3, abs=0.02)
     assert losers(theirs, mine, results) == {}
+
+
+def test_a_task_that_loses_in_one_seed_only_is_not_named(results, table):
+    toys.write_results(results, table, {"separate": (0.9, 0.5), "shared": (0.3, 0.55)})
+    records = results.read()
+    mine, theirs = ([each for each in records if each["row"] == row] for row in ("shared", "separate"))
+    assert "same" not in losers(mine, theirs, results)
+    first = [[each for each in side if each["seed"] == 0] for side in (mine, theirs)]
+    assert "same" in losers(*first, results)
 
 
 def test_the_command_prints_a_table_and_json(results, table):

@@ -154,7 +154,7 @@ MEAN = {
     "fine": single("binary", "mean"),
     "stars": single("ordinal", "mean", answer="coral"),
     "rate": single("score", "mean", stretch="sigmoid"),
-    "deep": single("classes", {"method": "mlp", "inner": 9, "layers": 2}),
+    "deep": single("classes", {"method": "mlp", "times": 3, "layers": 2}),
     "pooled": single("score", "first_token", stretch="sigmoid"),
     "same": pair("binary", "mean"),
     "near": pair("score", "mean") | {"max_tokens": 9},

@@ -149,6 +149,16 @@ def test_a_seed_decides_how_it_starts_and_how_it_trains(choice):
 
 
 @every
+def test_training_answers_as_use_does_but_for_dropout(choice):
+    model = build(choice, dropout=0.0, attention_dropout=0.0)
+    for head in model.heads.values():
+        head.dropout.p = 0.0
+    with torch.no_grad():
+        found = [answers(each, [pack(mixed())]) for each in (model.eval(), model.train())]
+    assert all((out - found[1][key]).abs().max() <= 1e-5 * max(1, out.abs().max()) for key, out in found[0].items())
+
+
+@every
 def test_what_is_saved_and_loaded_answers_alike(choice):
     first, second = build(choice, 0), build(choice, 5)
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})

@@ -251,7 +251,10 @@ def table(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A reduced table: change a key of every recipe.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Where results, runs and tables are.")] = Path("results"),
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the best model of every run.")] = False,
+    keep_models: Annotated[
+        bool,
+        typer.Option("--keep-models", help="Keep the best model of every run; runs whose model is gone are done again."),
+    ] = False,
     as_json: Json = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -392,24 +395,23 @@ def methods(
 ) -> None:
     """List the injections: what each adds, and what a mixed-task batch costs with it, measured."""
     from teabert.costs import costs
-    from teabert.hub import encoder_folder
-    from teabert.pretrained import folder_shape
+    from teabert.shapes import encoder_shape
 
-    found = costs(folder_shape(encoder_folder(encoder, progress=not quiet)), tasks, _progress(quiet))
-    titles = ("method", "parameters", "one more task", "% of encoder", "folds", "no-op at start", "time (range)")
+    found = costs(encoder_shape(encoder, progress=not quiet), tasks, _progress(quiet))
+    # broken so that a terminal of 80 columns breaks no number
+    titles = ("method", "parameters", "one more\ntask", "% of\nencoder", "folds", "no-op\nstart", "mixed\nbatch")
     rows = [
         (
             cost.method,
             f"{cost.parameters:,}",
             f"{cost.per_task:,}",
             f"{cost.percent:.3f}",
-            "yes" if cost.foldable else "no",
-            "yes" if cost.exact_at_start else "no",
+            *("yes" if fact else "no" for fact in (cost.foldable, cost.exact_at_start, cost.mixed_batch)),
             f"{cost.time:.2f} ({cost.lowest:.2f}-{cost.highest:.2f})",
         )
         for cost in found
     ]
-    _show([cost.as_json() for cost in found], titles, rows, as_json)
+    _show([cost.as_json() for cost in found], (*titles, "time (range)"), rows, as_json)
 
 
 @app.command()
@@ -422,11 +424,10 @@ def parameters(
     """Count the numbers of a recipe's model: encoder, injection, heads; and as Table 2 of Task-specific attention does."""
     from teabert.config import load_recipe
     from teabert.counting import count
-    from teabert.hub import encoder_folder
-    from teabert.pretrained import folder_shape
+    from teabert.shapes import encoder_shape
 
     chosen = load_recipe(recipe, change or [])
-    found = count(chosen, folder_shape(encoder_folder(encoder or chosen.encoder, progress=False)))
+    found = count(chosen, encoder_shape(encoder or chosen.encoder, progress=False))
     rows = [(each.task, *(f"{number:,}" for number in (each.injection, each.head, each.table))) for each in found.tasks]
     _show(found.as_json(), ("task", "injection", "head", "head, as in Table 2"), rows, as_json)
     if not as_json:

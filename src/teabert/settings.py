@@ -1,6 +1,7 @@
 """Strict settings: mappings (YAML, --set) in, frozen checked objects out; errors in words, with the nearest key."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from reprlib import Repr
 from typing import Any, TypeVar
 
@@ -27,8 +28,17 @@ def parse(model: type[Model], given: Mapping[str, Any], where: str) -> Model:
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """One line per problem: the key, what was given, what is accepted."""
-    lines = dict.fromkeys(_line(problem, model) for problem in error.errors())  # in order, each once
-    return "\n".join(f"{where}: {line}" for line in lines)
+    ways: dict[str, list[str]] = {}  # a key that may be written in several ways has a problem for each
+    for problem in error.errors():
+        line, wanted = _line(problem, model)
+        ways.setdefault(line, []).extend(wanted)
+    return "\n".join(f"{where}: {line}{_either(wanted)}" for line, wanted in ways.items())
+
+
+def _either(ways: Sequence[str]) -> str:
+    """a, b or c."""
+    *others, last = dict.fromkeys(ways) or [""]
+    return f"{', '.join(others)} or {last}." if others else last and f"{last}."
 
 
 def shown(value: Any) -> str:
@@ -38,20 +48,34 @@ def shown(value: Any) -> str:
     return short.repr(value)
 
 
-def _line(problem: Any, model: type[BaseModel]) -> str:
-    place = [str(part) for part in problem["loc"]]
-    key = ".".join(place) or "(whole)"
+OF_PYDANTIC = re.compile(
+    r"(str|int|float|bool|constrained-.*|function-.*|(dict|list|tuple|union|tagged-union|literal)\[.*)"
+)
+"""Parts of a problem's place that are no keys: which of several ways to write a value was tried."""
+SHOULD = "Input should be "
+IN_WORDS = {"a valid dictionary": "a mapping", "a valid string": "text", "a valid list": "a list"}
+
+
+def _line(problem: Any, model: type[BaseModel]) -> tuple[str, list[str]]:
+    """What is wrong with a key; and apart from it, where what was given does not fit, what would"""
+    place = [str(part) for part in problem["loc"] if not OF_PYDANTIC.fullmatch(str(part))]
+    key = ".".join(place)
     kind = problem["type"]
     if kind == "extra_forbidden":
         known = _fields_at(model, place[:-1])
         accepted = f" Accepted: {', '.join(known)}." if known else ""
-        return f"unknown key '{key}'.{nearest(place[-1], known)}{accepted}"
+        return f"unknown key '{key}'.{nearest(place[-1], known)}{accepted}", []
     if kind == "missing":
-        return f"'{key}' is missing; it must be given."
+        return f"'{key}' is missing; it must be given.", []
     message = problem["msg"].removeprefix("Value error, ")
     if kind == "value_error":
-        return f"{key}: {message}"
-    return f"{key}: {shown(problem['input'])} does not fit: {message[0].lower()}{message[1:]}."
+        named = not key or re.match(rf"{re.escape(key)}[.: ]", message)
+        return message if named else f"{key}: {message}", []
+    start = f"{key}{': ' * bool(key)}{shown(problem['input'])} does not fit: "
+    if not message.startswith(SHOULD):
+        return f"{start}{message[0].lower()}{message[1:]}.", []
+    wanted = re.sub(r" or instance of \w+", "", message.removeprefix(SHOULD))
+    return f"{start}{SHOULD.lower()}", [IN_WORDS.get(wanted, wanted)]
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:

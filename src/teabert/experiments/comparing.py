@@ -31,7 +31,7 @@ def of_task(records: Sequence[Record], task: str) -> dict[int, Record]:
 
 
 def losers(mine: Sequence[Record], theirs: Sequence[Record], results: Results) -> dict[str, Mapping[str, float]]:
-    """The tasks on which one row's runs are below another's beyond chance: the whole interval is below zero."""
+    """The tasks on which one row's runs are below another's beyond chance: the whole interval, and every seed."""
     found: dict[str, Mapping[str, float]] = {}
     for task in dict.fromkeys(task for record in mine for task in record["scores"]):
         ours, base = of_task(mine, task), of_task(theirs, task)
@@ -44,7 +44,7 @@ def losers(mine: Sequence[Record], theirs: Sequence[Record], results: Results) -
         ]
         terms = [side for side in sides if side is not None]
         if len(terms) == 2 and same_rows(terms):
-            low, high = interval(terms)
-            if high < 0:
-                found[task] = {"difference": fmean(by_seed(terms)), "low": low, "high": high}
+            (low, high), each = interval(terms), by_seed(terms)
+            if high < 0 and max(each) < 0:
+                found[task] = {"difference": fmean(each), "low": low, "high": high}
     return found

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
-from teabert.encoder import EncoderShape
 from teabert.experiments import TABLES
 from teabert.experiments.base import Row
 from teabert.experiments.bootstrap import Term, by_seed, interval
@@ -15,11 +14,10 @@ from teabert.experiments.comparing import same_rows, term
 from teabert.experiments.jobs import digest_of_recipe, judged_of, recipes_of
 from teabert.experiments.results import Record, Results
 from teabert.experiments.summary import counted
+from teabert.shapes import BERT_BASE
 
 Answer = Literal["holds", "does not hold", "undecided"]
 LEAST_SEEDS = 2
-BERT_BASE = EncoderShape("bert", 30522, 768, 12, 12, 3072, 512, 2, 1e-12)
-"""Parameters are counted at the papers' size."""
 
 
 class Undecided(Exception):

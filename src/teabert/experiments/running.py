@@ -1,6 +1,7 @@
 """`teabert table`: run what is missing of a table, write down what is there."""
 
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,9 +83,12 @@ def folder_name(table: Table, choices: Choices) -> str:
 
 
 def _run_missing(jobs: Sequence[Job], results: Results, place: Place, progress: Progress) -> None:
-    """Jobs without a good result, those that failed before among them."""
+    """Jobs without a good result, those that failed before among them; and those whose model is wanted and gone."""
     known = results.by_key()
-    missing = [job for job in jobs if not good(known.get(job.key))]
+    bare = [job for job in jobs if place.keep_models and good(known.get(job.key)) and not place.has_model(job.key)]
+    for job in bare:  # from the start, with the code as it is now
+        shutil.rmtree(place.run_folder(job.key), ignore_errors=True)
+    missing = [job for job in jobs if not good(known.get(job.key)) or job in bare]
     total, done = len(jobs), len(jobs) - len(missing)
     begun = time.perf_counter()
     with progress.bar("runs", total, done) as advance:

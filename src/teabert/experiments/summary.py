@@ -14,8 +14,7 @@ from teabert.experiments.comparing import losers
 from teabert.experiments.jobs import Choices, Job, jobs_of, recipes_of
 from teabert.experiments.notes import notes_on
 from teabert.experiments.results import Record, Results, good
-from teabert.hub import encoder_folder
-from teabert.pretrained import folder_shape
+from teabert.shapes import encoder_shape
 
 Summary = dict[str, Any]
 """What table.json holds."""
@@ -147,7 +146,7 @@ def _relate_times(table: Table, rows: Sequence[dict[str, Any]]) -> None:
 def counted_row(row: Row, table: Table, choices: Choices) -> dict[str, Any]:
     """A row whose numbers are counted on the model; nothing is trained."""
     recipe = recipes_of(row, choices)[""]
-    numbers = counted(recipe, folder_shape(encoder_folder(recipe.encoder, progress=False)))
+    numbers = counted(recipe, encoder_shape(recipe.encoder, progress=False))
     scores = {column: spread([numbers[column]]) for column in table.columns}
     plain = {"name": row.name, "group": row.group or row.name, "series": row.series, "x": row.x, "paper": dict(row.paper)}
     return plain | {

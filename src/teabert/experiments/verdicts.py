@@ -129,7 +129,7 @@ def combined(answers: Sequence[Answer]) -> Answer:
 def _in_words(outcome: Outcome) -> str:
     assert outcome.found is not None, "only what was found can be shown"
     if outcome.low is None:
-        wanted = " to ".join(dict.fromkeys(f"{each:,g}" for each in outcome.bound))
+        wanted = " to ".join(dict.fromkeys(f"{each:,.0f}" if each >= 100 else f"{each:g}" for each in outcome.bound))
         return f"{outcome.found:,.{0 if outcome.found >= 100 else 3}f}, wanted {wanted}"
     above = sum(each > outcome.bound[0] for each in outcome.seeds)
     ends = f"[{outcome.low:+.3f}, {outcome.high:+.3f}]"

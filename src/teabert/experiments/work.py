@@ -51,6 +51,10 @@ class Place:
         """The run folder of a job"""
         return self.folder / "runs" / key
 
+    def has_model(self, key: str) -> bool:
+        """Whether a job's model is still there"""
+        return (self.run_folder(key) / "best").is_dir()
+
 
 def work(job: Job, place: Place) -> Record:
     """Do a job; what goes wrong with it is its result."""
@@ -206,4 +210,4 @@ def tidy(place: Place, key: str) -> None:
         [folder / "checkpoints"] if place.keep_models else [path for path in folder.iterdir() if path.name not in KEPT]
     )
     for path in unneeded:
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -90,14 +90,14 @@ class Perceptron(Reader):
     class Config(Settings):
         """Options of mlp."""
 
-        inner: int | None = Field(None, ge=1)
-        """Width of the inner layer; left out, twice the encoder's: then it is as large as a bare attention layer."""
+        times: int = Field(2, ge=1)
+        """The inner layer is so many times as wide as the encoder; at 2 a pair is as large as a bare attention layer."""
         layers: int = Field(1, ge=1)
         """How many such pairs of layers, one after another."""
 
     def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
         super().__init__(config, shape, sequences)
-        inner = config.inner or 2 * shape.width
+        inner = config.times * shape.width
         pairs = [(nn.Linear(shape.width, inner), nn.GELU(), nn.Linear(inner, shape.width)) for _ in range(config.layers)]
         self.layers = nn.Sequential(*(layer for pair in pairs for layer in pair))
 

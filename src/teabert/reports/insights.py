@@ -79,9 +79,9 @@ def attention(numbers: Numbers) -> list[object]:
         tables = [*_weights(sentence, seen, 0), *_weights(other, seen, 1)]
         shown.append(details("Numbers", tag("div", *tables, class_="card")))
     told = (
-        "The stronger the shade, the more of a sentence's attention goes to the word: in the encoder's last layer, or in"
-        " the task's own attention where it has one. Within a sentence the parts make 1. Attention shows what is read, not"
-        " why an answer was given."
+        "The stronger the shade, the more attention goes to the word: that of [CLS] where the task reads its first token,"
+        " of all tokens where it reads their mean; in the encoder's last layer, or in the task's own attention where it has"
+        " one. Within a sentence the parts make 1. Attention shows what is read, not why an answer was given."
     )
     return [note(told), *shown]
 

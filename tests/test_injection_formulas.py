@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from conftest import padded, tiny_shape
 from injected import TASKS, Watch, answers, build, chosen, mixed, pack
+from teabert.encoder import Stream
 from teabert.injections import Injection
 from teabert.injections.base import Site
 from teabert.injections.options import LayerOptions, Span
@@ -169,7 +170,7 @@ def test_a_prefix_is_read_as_if_its_tokens_stood_before_each_sequence(biased):
     model, batch = build({"method": "prefix", "length": 3}), pack(mixed())
     at, mine, watch = site(model, batch, 0), model.injection, Watch(Injection.Config(), tiny_shape(), TASKS)
     block, bias = model.encoder.blocks[0], torch.randn(4, 20, 20) if biased else None
-    block(at, bias, Several({"mine": mine, "watch": watch}, TASKS))
+    block(at, Stream(at.input, at.input), bias, Several({"mine": mine, "watch": watch}, TASKS))
     for sequence, (start, length) in enumerate(zip(batch.layout.starts, batch.layout.lengths, strict=True)):
         vectors = mine.vectors[TASKS[batch.task_of_sequence[sequence]]][0].view(2, 3, 4, 8)
         q, k, v = block.projection(at.input[start : start + length]).view(length, 3, 4, 8).unbind(1)

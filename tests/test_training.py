@@ -147,6 +147,16 @@ def test_encoder_dropout_option_encodes_every_text_anew_with_dropout(world, tmp_
     assert not torch.equal(trainer.model.read(batch).states, trainer.model.read(batch).states)
 
 
+def test_a_frozen_encoder_under_an_injection_never_drops_out(world, tmp_path):
+    given = tiny.recipe(world, mode="frozen") | {"injection": "attention"}
+    trainer = Trainer.begin(parse_recipe(given), tmp_path / "run", Quiet())
+    for trained in (False, True):
+        trainer.model.train(trained)  # as a new model is, and as judging leaves it
+        trainer.step([trainer.sampler.epoch(0)[0]])
+        assert trainer.model.training
+        assert not trainer.model.encoder.training
+
+
 def test_same_seed_gives_the_same_bits_and_another_seed_does_not(world, tmp_path):
     weights = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

@@ -69,11 +69,10 @@ class Engine:
 
     def set_modes(self) -> None:
         """Dropout on where something learns; a frozen encoder reads without, unless the recipe wants the papers' way."""
-        if self.model.training:
-            return
-        self.model.train()
-        if self.settings.mode == "frozen" and not self.settings.encoder_dropout:
-            self.model.encoder.eval()
+        drops = self.settings.mode == "finetune" or self.settings.encoder_dropout
+        if not self.model.training or self.model.encoder.training != drops:
+            self.model.train()
+            self.model.encoder.train(drops)
 
     def step(self, group: list[Pairs], number: int, rate: float) -> tuple[list[Loss], dict[str, bool]]:
         """One step over one or more batches, the same as over all their examples at once: what each task's parts cost,

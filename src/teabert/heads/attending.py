@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from teabert.batches import Layout, Part
 from teabert.encoder import EncoderShape
 from teabert.heads.reading import Reader, Reading
-from teabert.settings import Settings
+from teabert.settings import DEEPEST, Settings
 
 RATE = 0.1
 """Dropout inside the layers, as in the paper's code."""
@@ -141,7 +141,7 @@ class TaskAttention(Reader):
     class Config(Settings):
         """Options of task_attention."""
 
-        layers: int = Field(1, ge=1)
+        layers: int = Field(1, ge=1, le=DEEPEST)
         """How many; the paper has 2 for SST, 1 for Quora and 3 for STS."""
         bare_last: bool | None = None
         """Whether the last layer is bare; left out: for pairs, as in the paper's code."""

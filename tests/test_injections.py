@@ -25,6 +25,7 @@ from injected import (
 from teabert.config import load_recipe, parse_recipe, to_yaml
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
+from teabert.heads import ANSWERS, READERS
 from teabert.injections import INJECTIONS, Injection, check_injection, make_injection
 from teabert.injections.folding import fold
 from teabert.injections.several import Several
@@ -352,8 +353,9 @@ def test_a_mistake_is_refused_before_anything_is_built(choice, message):
 
 @pytest.mark.parametrize("layers", ["2", "1-2", "5-9", 2])
 def test_layers_that_the_encoder_has_not_are_refused_when_built(layers):
-    with pytest.raises(UserError, match="which has 2 layers: 0-1"):
-        build({"method": "gate", "layers": layers})
+    for choice in ({"method": "gate", "layers": layers}, ["input", {"method": "gate", "layers": layers}]):
+        with pytest.raises(UserError, match=r"injection \(gate\): layers: '.*' goes .* which has 2 layers: 0-1"):
+            build(choice)
 
 
 @every
@@ -361,6 +363,24 @@ def test_a_recipe_with_it_is_written_out_and_read_back(choice, tmp_path):
     recipe = parse_recipe({"tasks": ["sst"], "injection": choice})
     (tmp_path / "recipe.yaml").write_text(to_yaml(recipe))
     assert load_recipe(tmp_path / "recipe.yaml").injection == recipe.injection == choice
+
+
+SIZES = [
+    (key, name, option)
+    for key, methods in (("injection", INJECTIONS), ("read", READERS), ("answer", ANSWERS))
+    for name, method in methods.items()
+    for option, field in method.Config.model_fields.items()
+    if field.annotation is int
+]
+
+
+@pytest.mark.parametrize(("key", "name", "option"), SIZES)
+@pytest.mark.parametrize("number", [0, -1, 10**15])
+def test_a_size_beyond_reason_is_refused_before_memory_is_asked_for(key, name, option, number):
+    choice = {"method": name, option: number}
+    given = {"injection": choice} if key == "injection" else {"tasks": {"sts": {"pair": "apart", "head": {key: choice}}}}
+    with pytest.raises(UserError, match=f"{key} \\({name}\\): {option}: {number} does not fit"):
+        parse_recipe({"tasks": ["sst"]} | given)
 
 
 @pytest.mark.parametrize("name", INJECTIONS)

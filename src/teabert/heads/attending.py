@@ -57,6 +57,11 @@ class Pack:
         """(examples, longest, ...) -> (tokens, ...)"""
         return x.reshape(-1, *x.shape[2:]).index_select(0, self.places)
 
+    def beside(self, x: Tensor, other: "Pack") -> Tensor:
+        """(tokens of `other`, width) -> (tokens, width): what the other has at each token's place, zeros past its end"""
+        grid = other.grid(x).masked_fill(~other.real.unsqueeze(-1), 0.0)
+        return self.ungrid(F.pad(grid, (0, 0, 0, self.real.shape[1] - other.real.shape[1])))
+
 
 class Grid(Pack):
     """The same with every example as long as the longest can be: what follows it counts as its tokens, but is not real."""
@@ -147,6 +152,9 @@ class TaskAttention(Reader):
         """Whether the last layer is bare; left out: for pairs, as in the paper's code."""
         feed_forward: bool = True
         """Feed-forward parts in the full layers: on as in the paper's code, off as in its table of parameters."""
+        exchange: bool = False
+        """Full layers over a pair add to each token what the other text's token at its place heard, as in the paper's
+        code, instead of what it heard itself. Where the other text has ended they add nothing."""
         start: Literal["default", "uniform", "mean"] = "default"
         """New weights: torch's default; queries, keys and values uniform in a range (the paper's experiment 2); or such
         that one bare layer starts exactly as mean pooling."""
@@ -166,6 +174,7 @@ class TaskAttention(Reader):
     def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
         super().__init__(config, shape, sequences)
         cross = sequences == 2
+        self.exchange = config.exchange
         bare_last = (cross or config.start == "mean") if config.bare_last is None else config.bare_last
         bare = [bare_last and layer == config.layers - 1 for layer in range(config.layers)]
         self.layers = nn.ModuleList(Layer(shape, cross, last, config.feed_forward) for last in bare)
@@ -192,9 +201,10 @@ class TaskAttention(Reader):
             return F.embedding(one.starts, x), None
         y = F.embedding(two.tokens, states)
         for layer in self.stack:
-            # each text's tokens ask the other text, and keep what they heard. The paper's code adds what text 2 heard to
-            # text 1, token by token, although only their [CLS] correspond
+            # each text's tokens ask the other text
             heard = layer.attention(x, y, one, two), layer.attention(y, x, two, one)
+            if self.exchange and not layer.bare:
+                heard = one.beside(heard[1], two), two.beside(heard[0], one)
             x, y = layer.finish(x, heard[0]), layer.finish(y, heard[1])
         first, second = F.embedding(one.starts, x), F.embedding(two.starts, y)
         # after a bare layer the first vector is, as in the paper, what was heard of text 1

@@ -1,6 +1,6 @@
 """Bottlenecks per task after the attention and after the feed-forward: x + up(gelu(down(x))) (Houlsby et al. 2019).
 
-Only the bottlenecks are a task's own; the paper also gave each task its layer norms.
+Only the bottlenecks are a task's own, as in AdapterHub's library; the paper's code also gave each task its layer norms.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ layer is attention and its output projection alone, without residual, LayerNorm 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -56,6 +56,11 @@ class Pack:
     def ungrid(self, x: Tensor) -> Tensor:
         """(examples, longest, ...) -> (tokens, ...)"""
         return x.reshape(-1, *x.shape[2:]).index_select(0, self.places)
+
+    def firsts(self) -> "Pack":
+        """The first token of each example alone"""
+        own = torch.arange(self.starts.shape[0], device=self.starts.device)
+        return replace(self, tokens=self.tokens[self.starts], starts=own, places=own, real=self.real[:, :1])
 
     def beside(self, x: Tensor, other: "Pack") -> Tensor:
         """(tokens of `other`, width) -> (tokens, width): what the other has at each token's place, zeros past its end"""
@@ -194,21 +199,27 @@ class TaskAttention(Reader):
 
     def over(self, states: Tensor, one: Pack, two: Pack | None) -> tuple[Tensor, Tensor | None]:
         """The same, for states of which it is known where the texts lie"""
-        x = F.embedding(one.tokens, states)
+        packs = [one] if two is None else [one, two]
+        texts = [F.embedding(pack.tokens, states) for pack in packs]
+        *lower, last = self.stack
+        for layer in lower:
+            texts = self.apply_layer(layer, texts, packs, texts, packs)
+        firsts = [F.embedding(pack.starts, x) for pack, x in zip(packs, texts, strict=True)]
+        # nothing else is read, so nothing else need ask in the last layer
+        found = self.apply_layer(last, firsts, [pack.firsts() for pack in packs], texts, packs)
         if two is None:
-            for layer in self.stack:
-                x = layer.finish(x, layer.attention(x, x, one, one))
-            return F.embedding(one.starts, x), None
-        y = F.embedding(two.tokens, states)
-        for layer in self.stack:
-            # each text's tokens ask the other text
-            heard = layer.attention(x, y, one, two), layer.attention(y, x, two, one)
-            if self.exchange and not layer.bare:
-                heard = one.beside(heard[1], two), two.beside(heard[0], one)
-            x, y = layer.finish(x, heard[0]), layer.finish(y, heard[1])
-        first, second = F.embedding(one.starts, x), F.embedding(two.starts, y)
+            return found[0], None
         # after a bare layer the first vector is, as in the paper, what was heard of text 1
-        return (second, first) if self.stack[-1].bare else (first, second)
+        return (found[1], found[0]) if last.bare else (found[0], found[1])
+
+    def apply_layer(
+        self, layer: Layer, asking: list[Tensor], of: list[Pack], asked: list[Tensor], over: list[Pack]
+    ) -> list[Tensor]:
+        """What a layer makes of each text's tokens, or of some of them: a text alone asks itself, two ask each other"""
+        heard = [layer.attention(*each) for each in zip(asking, asked[::-1], of, over[::-1], strict=True)]
+        if self.exchange and len(of) == 2 and not layer.bare:
+            heard = [of[0].beside(heard[1], of[1]), of[1].beside(heard[0], of[0])]
+        return [layer.finish(x, each) for x, each in zip(asking, heard, strict=True)]
 
 
 def _start(attention: Attention, config: TaskAttention.Config) -> None:

@@ -30,13 +30,29 @@ class Linear(nn.Linear):
             from teabert.kernels.linear import linear
 
             return linear(x, self.weight, self.bias, *self.copies)
-        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        precision = self._precision_of_answers(x)
+        return F.linear(x, self.weight, self.bias) if precision is None else self._answer(x, precision)
+
+    def activated(self, x: Tensor, activation: nn.Module) -> Tensor:
+        """activation(x W^T + b): oneDNN applies a GELU before anything is written down"""
+        if isinstance(activation, nn.GELU):
+            precision = self._precision_of_answers(x)
+            if precision is not None:
+                return self._answer(x, precision, "gelu", activation.approximate)
+        out: Tensor = activation(self(x))
+        return out
+
+    def _precision_of_answers(self, x: Tensor) -> torch.dtype | None:
+        """In which precision oneDNN computes; nothing where torch does"""
         if torch.is_grad_enabled():
             self._laid_out = None  # what learns will change, and fused optimisers do not count up the weights' version
-        if torch.is_grad_enabled() or not x.is_cpu or precision not in PRECISIONS or not _is_available():
-            return F.linear(x, self.weight, self.bias)
+            return None
+        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        return precision if x.is_cpu and precision in PRECISIONS and _is_available() else None
+
+    def _answer(self, x: Tensor, precision: torch.dtype, activation: str = "none", how: str = "") -> Tensor:
         weight, bias = self._packed(precision)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, "none", [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, activation, [], how)
         return out
 
     def product(self, x: Tensor) -> Tensor:

@@ -131,10 +131,9 @@ class SumNorm(nn.LayerNorm):
             facts = (self.weight, self.bias, self.eps, rate, draws or Draws(added))
             return Stream(*sum_norm(x.exact, added, shift, *facts))
         added = added if shift is None else added + shift
-        drops = dropout is not None and self.training  # asked here, as every call costs a text that is read alone
-        total = F.layer_norm(
-            x.exact + (dropout(added) if drops else added), self.normalized_shape, self.weight, self.bias, self.eps
-        )
+        if dropout is not None and self.training:  # asked here, as every call costs a text that is read alone
+            added = dropout(added)
+        total = F.layer_norm(x.exact + added, self.normalized_shape, self.weight, self.bias, self.eps)
         return Stream(total, total)
 
 

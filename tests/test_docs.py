@@ -203,6 +203,17 @@ def made(hooks, page):
     return hooks.on_page_markdown((DOCS / page).read_text(encoding="utf-8"))
 
 
+def test_a_measured_table_brings_its_figure(hooks, tmp_path):
+    (tmp_path / "growth.md").write_text("# What tasks cost\n\n| method |\n|---|\n| none |\n")
+    assert hooks.measured(tmp_path / "growth.md").startswith("## What tasks cost\n")
+    assert "<figure" not in hooks.measured(tmp_path / "growth.md")
+    picture = '<?xml version="1.0"?>\n<svg width="9pt">\n<style>*{x: y}</style>\n\n<path d="M 0"/>\n</svg>\n'
+    (tmp_path / "growth.svg").write_text(picture)
+    figure = hooks.measured(tmp_path / "growth.md").partition("<figure")[2]
+    assert 'aria-label="What tasks cost; its numbers are above"><svg width="9pt"> <path d="M 0"/> </svg>' in figure
+    assert "\n\n" not in figure
+
+
 @pytest.mark.parametrize("known", [INJECTIONS, READERS, ANSWERS, LOSSES, WEIGHTINGS])
 def test_every_method_is_on_its_page_with_every_option(known, hooks):
     page = made(hooks, "methods.md")

@@ -66,7 +66,7 @@ def _read_own(name: str, task: Task, recipe: Recipe, found: Examples, read: Read
         dev = _dev(task, recipe, read)
         found.notes.extend(skipped_notes(name, dev))
         found.select[name] = dev.examples
-    taken = sorted(order[held : held + _take(task, len(order) - held)])
+    taken = sorted(order[held : held + how_many(task, len(order) - held)])
     found.train[name] = [table.examples[row] for row in taken]
     record["train"] = len(taken)
     if len(taken) < len(order):
@@ -79,7 +79,7 @@ def _read_extra(task: Task, other: str, extra: Extra, recipe: Recipe, found: Exa
     table = borrow(task, lending, extra, recipe.data)
     found.notes.extend(skipped_notes(f"{task.name}, extra rows of {other}", table))
     order = generator(recipe.train.seed, "extra", task.name, other).permutation(len(table.examples)).tolist()
-    taken = sorted(order[: _take(lending, len(order))])
+    taken = sorted(order[: how_many(lending, len(order))])
     found.train[task.name] += [table.examples[row] for row in taken]
     record: dict[str, Any] = {"file": str(table.path), "of": len(order), "train": len(taken)}
     found.chosen[task.name].setdefault("extra", {})[other] = (
@@ -96,7 +96,7 @@ def _dev(task: Task, recipe: Recipe, read: ReadSplit) -> Table:
     return read(task, "dev", recipe.data)
 
 
-def _take(task: Task, available: int) -> int:
+def how_many(task: Task, available: int) -> int:
     """How many rows the task trains on."""
     if task.take is None:
         return available

@@ -23,10 +23,12 @@ from teabert.config import parse_recipe
 from teabert.errors import UserError
 from teabert.experiments import TABLES, running
 from teabert.experiments.base import Row, Table
+from teabert.experiments.clock import Clock
 from teabert.experiments.figures import draw
 from teabert.experiments.jobs import Choices, jobs_of
+from teabert.experiments.plan import plan
 from teabert.experiments.results import Results, by_key, good
-from teabert.experiments.running import run_table
+from teabert.experiments.running import How, run_table
 from teabert.experiments.work import Place, Sparing, work
 from teabert.experiments.workers import run_jobs
 from teabert.metrics import METRICS
@@ -64,7 +66,7 @@ def notes():
 
 @pytest.fixture(scope="module")
 def done(table, tmp_path_factory, notes):
-    return run_table(table, CHOICES, tmp_path_factory.mktemp("results"), workers=2, progress=notes)
+    return run_table(table, CHOICES, tmp_path_factory.mktemp("results"), How(workers=2), notes)
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def results(done, tmp_path):
 def asked(monkeypatch):
     """The jobs that would be run, instead of running them"""
     found = []
-    monkeypatch.setattr(running, "run_jobs", lambda jobs, place, ended: found.extend(jobs))
+    monkeypatch.setattr(running, "run_jobs", lambda jobs, place, ended, clock: found.extend(jobs))
     return found
 
 
@@ -196,14 +198,14 @@ def test_a_model_that_was_not_kept_is_trained_again_when_it_is_wanted(results, t
     before = results.by_key()
     seeds = Choices(seeds=1)
     key = jobs_of(table, [table.row("shared")], seeds)[0].key
-    run_table(table, seeds, results.folder, only=["shared"], keep_models=True)
+    run_table(table, seeds, results.folder, How(["shared"], keep_models=True))
     assert (results.folder / "runs" / key / "best" / "model.safetensors").is_file()
     assert results.by_key() == before
     again = results.read()[-1]
     assert again["key"] == key
     assert again["scores"] == before[key]["scores"]
     lines = len(results.read())
-    run_table(table, seeds, results.folder, only=["shared"], keep_models=True)
+    run_table(table, seeds, results.folder, How(["shared"], keep_models=True))
     assert len(results.read()) == lines
 
 
@@ -211,10 +213,10 @@ def test_a_model_that_was_not_kept_is_trained_again_when_it_is_wanted(results, t
 
 
 def test_finished_runs_are_not_repeated_and_failed_ones_are_tried_again(results, table, asked):
-    run_table(table, Choices(seeds=3), results.folder, only=["exploding"])
+    run_table(table, Choices(seeds=3), results.folder, How(["exploding"]))
     assert [(job.row, job.seed) for job in asked] == [("exploding", seed) for seed in (11711, 11712, 11713)]
     asked.clear()
-    run_table(table, CHOICES, results.folder, only=["s*", "mood-only"])
+    run_table(table, CHOICES, results.folder, How(["s*", "mood-only"]))
     assert asked == []
 
 
@@ -272,7 +274,7 @@ def test_other_rows_or_other_weights_are_other_runs(table, world, tmp_path):
 
 def test_an_unknown_row_is_named_with_the_nearest(table, tmp_path):
     with pytest.raises(UserError, match="has no row 'sharde'"):
-        run_table(table, CHOICES, tmp_path, only=["sharde"])
+        run_table(table, CHOICES, tmp_path, How(["sharde"]))
 
 
 # kills
@@ -284,7 +286,7 @@ def long_table(world, epochs=12):
 
 
 def begun(folder):
-    return any(folder.glob("runs/*/best"))
+    return any(folder.glob("runs/*/scores.json"))
 
 
 def test_a_killed_worker_takes_only_its_own_run_which_then_goes_on(world, tmp_path):
@@ -341,7 +343,7 @@ sys.path.insert(0, {tests!r})
 if __name__ == "__main__":
     import test_experiments_running as tests
     from teabert.experiments.jobs import Choices
-    from teabert.experiments.running import run_table
+    from teabert.experiments.running import How, run_table
     run_table(tests.long_table(Path({world!r}), 400), Choices(seeds=1), Path({out!r}))
 """
 
@@ -382,8 +384,80 @@ def test_the_command_lists_tables_and_prints_one(listed, results):
 
 
 def test_the_commands_exit_code_says_that_runs_failed(listed, results, monkeypatch):
-    monkeypatch.setattr(running, "run_jobs", lambda jobs, place, ended: None)
+    monkeypatch.setattr(running, "run_jobs", lambda jobs, place, ended, clock: None)
     arguments = ["table", "toy", "--only", "exploding", "--seeds", "2", "--out", str(results.folder), "--quiet"]
     shown = CliRunner().invoke(cli.app, arguments)
     assert shown.exit_code == 1
     assert "2 runs failed" in shown.output
+
+
+# in pieces, under a time limit
+
+
+def test_seeds_come_one_after_another_over_all_tables(listed, table, tmp_path, asked):
+    other = Table("other", "Other", (table.rows[1], Row("again", table.rows[1].recipe, ("train.epochs=1",))), toys.TASKS)
+    running.run_tables([table, other], CHOICES, tmp_path, How(write=False))
+    seeds = [job.seed for job in asked]
+    assert seeds == sorted(seeds)
+    assert len({job.key for job in asked}) == len(asked) == 2 * (3 + 1 + 1 + 1 + 1)
+    asked.clear()
+    running.run_tables([table, other], CHOICES, tmp_path, How(only=["other/*", "mood-only"], write=False))
+    assert {job.row for job in asked} == {"shared", "again", "mood-only"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_run_begins_that_cannot_end_in_time(table):
+    jobs = {job.row: job for job in jobs_of(table, table.rows[1:3], Choices(seeds=1))}
+    clock = Clock(1.0, lambda job: {"shared": 1000, "mood-only": 100}[job.row])
+    assert clock.fits(jobs["shared"])  # nothing is known yet
+    clock.heard(jobs["mood-only"], 10.0)
+    assert clock.fits(jobs["mood-only"])
+    assert not clock.fits(jobs["shared"])  # 100 seconds at the same pace
+    clock.heard(jobs["shared"], 30.0)
+    assert clock.fits(jobs["shared"])
+    assert not Clock(0.0).fits(jobs["shared"])
+    assert Clock().fits(jobs["shared"])
+
+
+def test_when_time_is_up_runs_at_work_are_ended_and_left_for_the_next_command(world, tmp_path, notes):
+    table = long_table(world, epochs=4000)
+    begun = time.monotonic()
+    done = run_table(table, Choices(seeds=1), tmp_path, How(minutes=0.15), notes)
+    assert time.monotonic() - begun < 60
+    assert {row["name"]: row["missing"] for row in done.summary["rows"]} == {"first": 1, "second": 1}
+    assert notes.said[-1] == "time is up: 2 runs are left for the same command to do"
+    assert done.failed == ()
+
+
+def test_tables_are_written_without_running_anything_and_results_without_writing(results, table, asked, tmp_path):
+    done = run_table(table, Choices(seeds=3), results.folder, How(run=False))
+    assert asked == []
+    assert {row["name"]: row["missing"] for row in done.summary["rows"]} == {
+        "separate": 3,
+        "shared": 1,
+        "mood-only": 1,
+        "exploding": 1,
+    }
+    assert run_table(table, CHOICES, tmp_path / "new", How(write=False)).folders == ()
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(UserError, match="leave nothing to do"):
+        run_table(table, CHOICES, tmp_path, How(run=False, write=False))
+
+
+def test_the_plan_counts_the_steps_that_training_takes(results, table, world, asked):
+    found = {each.row: each for each in plan([table], {table.name: table.rows}, Choices(seeds=3), results)}
+    assert {row: (each.done, each.failed, each.missing) for row, each in found.items()} == {
+        "separate": (6, 0, 3),
+        "shared": (2, 0, 1),
+        "mood-only": (2, 0, 1),
+        "exploding": (0, 2, 3),
+    }
+    for row in ("separate", "shared"):
+        taken = 0
+        for job in jobs_of(table, [table.row(row)], Choices(seeds=1)):
+            log = Run.open(results.folder / "runs" / job.key).log()
+            taken += max(line["step"] for line in log if line["event"] == "epoch")
+        assert found[row].steps == taken
+        assert found[row].steps_missing == taken
+    assert found["exploding"].steps_missing == 3 * found["exploding"].steps
+    assert found["shared"].learns == "all"

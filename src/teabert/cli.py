@@ -13,6 +13,7 @@ from teabert.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from teabert.experiments.summary import Summary
     from teabert.progress import Progress
 
 app = typer.Typer(
@@ -27,6 +28,8 @@ data_app = typer.Typer(
 )
 app.add_typer(encoders_app, name="encoders")
 app.add_typer(data_app, name="data")
+results_app = typer.Typer(help="Results of tables, from machine to machine.", no_args_is_help=True)
+app.add_typer(results_app, name="results")
 
 RecipeFile = Annotated[str, typer.Argument(help="A recipe file, or the name of one that comes with teabert.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
@@ -235,14 +238,20 @@ def report(
 
 @app.command()
 def table(
-    name: Annotated[str | None, typer.Argument(help="Which table; without one, they are listed.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which tables; without one, they are listed.")
+    ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ROW", help="Run this row, or those of a pattern such as 'input-*'."),
+        typer.Option("--only", metavar="ROW", help="Run this row, or those of a pattern: 'input-*', 'tea-bert/input-*'."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many runs of each row, seeds counted up.")] = 3,
     encoder: Annotated[str | None, typer.Option("--encoder", help="Start from this one.")] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="So many runs at once, each in a process.")] = 1,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0.0, help="For the runs: none begins that cannot end in this time, then all stops."),
+    ] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="A reduced table: so many epochs.")] = None,
     rows: Annotated[
         float | None, typer.Option("--rows", help="A reduced table: this part of all training rows, such as 0.1.")
@@ -255,38 +264,56 @@ def table(
         bool,
         typer.Option("--keep-models", help="Keep the best model of every run; runs whose model is gone are done again."),
     ] = False,
+    show_plan: Annotated[bool, typer.Option("--plan", help="Run nothing: show what is missing and its steps.")] = False,
+    run_only: Annotated[bool, typer.Option("--run-only", help="Write no tables, only results to be merged.")] = False,
+    write_only: Annotated[bool, typer.Option("--write-only", help="Run nothing: write tables of what is there.")] = False,
     as_json: Json = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Run what is missing of a paper's table and write it down; stopped at any moment, the same command goes on."""
+    """Run what is missing of the papers' tables and write them down; stopped at any moment, the same command goes on."""
     from teabert.experiments import TABLES
 
-    if name is None:
+    if not names:
         found = [(each.name, str(len(each.rows)), each.title) for each in TABLES.values()]
         rows_of = {each.name: {"title": each.title, "rows": [row.name for row in each.rows]} for each in TABLES.values()}
         _show(rows_of, ("table", "rows", "title"), found, as_json)
         return
-    from teabert.experiments import running, writing
+    from teabert.experiments import plan, running
     from teabert.experiments.jobs import Choices
 
     choices = Choices(encoder, seeds, epochs, rows, tuple(change or ()))
+    if show_plan:
+        planned = running.plan_tables(names, choices, out, only or [])
+        _show([each.as_json() for each in planned], plan.TITLES, [each.cells() for each in planned], as_json)
+        if not as_json:
+            typer.echo(f"{sum(each.steps_missing for each in planned):,} steps are missing.")
+        return
+    how = running.How(only or [], workers, minutes, keep_models, run=not write_only, write=not run_only)
     try:
-        done = running.run_table(name, choices, out, only or [], workers, keep_models, _progress(quiet))
+        with running.stoppable():
+            done = running.run_tables(names, choices, out, how, _progress(quiet))
     except KeyboardInterrupt:
         typer.echo("teabert: interrupted; what was saved is intact, the same command goes on", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        _json(done.summary)
+        _json(done.summaries[0] if len(done.summaries) == 1 else done.summaries)
     else:
-        typer.echo(done.summary["title"])
-        lines = [writing.in_one_cell(row, done.summary) for row in done.summary["rows"]]
-        _table(("row", "seeds", "mean ± deviation over seeds (the paper's)"), lines)
-        typer.echo(f"Written: {done.folder}")
+        for summary, folder in zip(done.summaries, done.folders, strict=True):
+            _table_of_results(summary, folder)
     if done.failed:
         typer.echo(
             f"teabert: {len(done.failed)} runs failed; table.md says why, the same command tries them again", err=True
         )
         raise typer.Exit(1)
+
+
+def _table_of_results(summary: "Summary", folder: Path) -> None:
+    from teabert.experiments import writing
+
+    typer.echo(summary["title"])
+    lines = [writing.in_one_cell(row, summary) for row in summary["rows"]]
+    _table(("row", "seeds", "mean ± deviation over seeds (the paper's)"), lines)
+    typer.echo(f"Written: {folder}")
 
 
 @app.command()
@@ -485,6 +512,40 @@ def encoders_get(
 
     for name in names:
         typer.echo(encoder_folder(name, progress=not quiet))
+
+
+ResultsFolder = Annotated[Path, typer.Option("--out", help="Where `teabert table` keeps its results.")]
+
+
+@results_app.command("pack")
+def results_pack(
+    file: Annotated[Path, typer.Argument(help="The file to write, such as results.tar.xz.")],
+    folder: ResultsFolder = Path("results"),
+    as_json: Json = False,
+) -> None:
+    """Write all results into one small file, to be merged on another machine."""
+    from teabert.experiments.carrying import pack
+
+    made = pack(folder, file)
+    line = f"Written: {file} ({made.runs} runs, {made.failed} failed ones, {file.stat().st_size / 1e6:.2f} MB)"
+    _json(vars(made)) if as_json else typer.echo(line)
+
+
+@results_app.command("merge")
+def results_merge(
+    given: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Packs, or folders of results.")],
+    folder: ResultsFolder = Path("results"),
+    as_json: Json = False,
+) -> None:
+    """Add the results of other machines; `teabert table NAME --write-only` then writes the tables."""
+    from teabert.experiments.carrying import merge
+
+    merged = [merge(each, folder) for each in given]
+    if as_json:
+        _json([vars(each) for each in merged])
+        return
+    for each in merged:
+        typer.echo(f"{each.file}: {each.runs} runs, {each.new} of them new, {each.failed} failed ones")
 
 
 @data_app.callback()

@@ -1,6 +1,6 @@
 """The rows a run trains and selects on: files read, subsets chosen by seed, texts tokenised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ from teabert.tasks.base import Extra
 from teabert.tasks.extra import borrow, lender
 from teabert.tasks.reading import Example, Table, read_split
 from teabert.text import TextEncoder
+
+ReadSplit = Callable[[Task, str, str | None], Table]
+"""A task, a split and the data folder -> its rows"""
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,19 @@ class Examples:
     """what the user should hear: skipped rows"""
 
 
-def read_examples(recipe: Recipe) -> Examples:
+def read_examples(recipe: Recipe, read: ReadSplit = read_split) -> Examples:
     """Read the files of all tasks; before any weights are loaded."""
     found = Examples()
     for name, task in recipe.tasks.items():
-        _read_own(name, task, recipe, found)
+        _read_own(name, task, recipe, found, read)
         for other, extra in task.extra.items():
             _read_extra(task, other, extra, recipe, found)
     return found
 
 
-def _read_own(name: str, task: Task, recipe: Recipe, found: Examples) -> None:
+def _read_own(name: str, task: Task, recipe: Recipe, found: Examples, read: ReadSplit) -> None:
     """A task's own rows: those held out of training first, in an order that the seed decides."""
-    table = read_split(task, "train", recipe.data)
+    table = read(task, "train", recipe.data)
     found.notes.extend(skipped_notes(name, table))
     order = generator(recipe.train.seed, "subset", name).permutation(len(table.examples)).tolist()
     record: dict[str, Any] = {"file": str(table.path), "of": len(order)}
@@ -60,10 +63,10 @@ def _read_own(name: str, task: Task, recipe: Recipe, found: Examples) -> None:
             into[name] = [table.examples[row] for row in record[purpose]]
             held += count
     if recipe.train.select == "dev":
-        dev = _dev(task, recipe)
+        dev = _dev(task, recipe, read)
         found.notes.extend(skipped_notes(name, dev))
         found.select[name] = dev.examples
-    taken = sorted(order[held : held + _take(task, len(order) - held)])
+    taken = sorted(order[held : held + how_many(task, len(order) - held)])
     found.train[name] = [table.examples[row] for row in taken]
     record["train"] = len(taken)
     if len(taken) < len(order):
@@ -76,7 +79,7 @@ def _read_extra(task: Task, other: str, extra: Extra, recipe: Recipe, found: Exa
     table = borrow(task, lending, extra, recipe.data)
     found.notes.extend(skipped_notes(f"{task.name}, extra rows of {other}", table))
     order = generator(recipe.train.seed, "extra", task.name, other).permutation(len(table.examples)).tolist()
-    taken = sorted(order[: _take(lending, len(order))])
+    taken = sorted(order[: how_many(lending, len(order))])
     found.train[task.name] += [table.examples[row] for row in taken]
     record: dict[str, Any] = {"file": str(table.path), "of": len(order), "train": len(taken)}
     found.chosen[task.name].setdefault("extra", {})[other] = (
@@ -84,16 +87,16 @@ def _read_extra(task: Task, other: str, extra: Extra, recipe: Recipe, found: Exa
     )
 
 
-def _dev(task: Task, recipe: Recipe) -> Table:
+def _dev(task: Task, recipe: Recipe, read: ReadSplit) -> Table:
     if task.file("dev") is None:
         raise UserError(
             f"Task '{task.name}' has no dev rows to choose the best epoch on."
             " Give it a dev file, or choose on a part of the training rows: --set train.select=0.1"
         )
-    return read_split(task, "dev", recipe.data)
+    return read(task, "dev", recipe.data)
 
 
-def _take(task: Task, available: int) -> int:
+def how_many(task: Task, available: int) -> int:
     """How many rows the task trains on."""
     if task.take is None:
         return available

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,14 @@ def sha256(file: Path) -> str:
     """The checksum of a file."""
     with file.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def known_sha256(file: Path) -> str:
+    """The same, read once as long as the file stays as it is"""
+    facts = file.stat()
+    return _known_sha256(file, facts.st_mtime_ns, facts.st_size)
+
+
+@cache
+def _known_sha256(file: Path, changed: int, size: int) -> str:
+    return sha256(file)

@@ -9,7 +9,7 @@ import torch
 from teabert.config import Recipe
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
-from teabert.files import sha256
+from teabert.files import known_sha256
 from teabert.hub import encoder_folder
 from teabert.model import Model, assemble
 from teabert.pretrained import folder_shape, load_encoder
@@ -30,9 +30,9 @@ class Origin:
     def checksum(self) -> str:
         """Of its weights"""
         if self.run is not None:
-            return sha256(self.folder / "best" / "model.safetensors")
+            return known_sha256(self.folder / "best" / "model.safetensors")
         modern = self.folder / "model.safetensors"
-        return sha256(modern if modern.exists() else self.folder / "pytorch_model.bin")
+        return known_sha256(modern if modern.exists() else self.folder / "pytorch_model.bin")
 
 
 def find_origin(recipe: Recipe, progress: bool) -> Origin:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,8 +231,11 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+@cache
 def _commit() -> str | None:
-    """The commit of a source checkout; nothing for an installed package."""
+    """The commit of a source checkout; of a copy without its history what TEABERT_COMMIT says"""
+    if named := os.environ.get("TEABERT_COMMIT"):
+        return named
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)

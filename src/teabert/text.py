@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -15,6 +15,9 @@ from teabert.tasks import Task
 from teabert.tasks.reading import Example
 
 TOKENIZER_FILE = "tokenizer.json"
+Text = str | tuple[str, str]
+OneText = tuple[np.ndarray, int, bool]
+"""Its token ids, where its second text begins, and whether it was cut"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TextEncoder:
         self.longest = longest
 
     @classmethod
-    def load(cls, folder: Path, longest: int, vocabulary: int | None = None) -> "TextEncoder":
+    def load(cls, folder: Path, longest: int, vocabulary: int | None = None) -> Self:
         """From tokenizer.json, or from vocab.txt (BERT), or from vocab.json and merges.txt (RoBERTa)."""
         tokenizer = load_tokenizer(folder)
         highest = max(tokenizer.get_vocab().values(), default=0)
@@ -51,15 +54,23 @@ class TextEncoder:
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json."""
-        (folder / TOKENIZER_FILE).write_text(self.tokenizer.to_str(), encoding="utf-8")
+        self.write(folder, self.tokenizer.to_str())
 
-    def tokens(self, texts: Sequence[str] | Sequence[tuple[str, str]], max_tokens: int | None = None) -> Tokens:
+    @staticmethod
+    def write(folder: Path, content: str) -> None:
+        """Its file"""
+        (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+
+    def tokens(self, texts: Sequence[Text], max_tokens: int | None = None) -> Tokens:
         """Token ids of single texts, or of pairs joined into one sequence; longest text cut first."""
-        self.tokenizer.enable_truncation(min(max_tokens or self.longest, self.longest))
+        found = self.each(texts, min(max_tokens or self.longest, self.longest))
+        return Tokens([ids for ids, _, _ in found], [begin for _, begin, _ in found], sum(cut for _, _, cut in found))
+
+    def each(self, texts: Sequence[Text], longest: int) -> list[OneText]:
+        """The token ids of each text, or pair"""
+        self.tokenizer.enable_truncation(longest)
         encodings = self.tokenizer.encode_batch(list(texts))
-        ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        begins = [_second_text(encoding) for encoding in encodings]
-        return Tokens(ids, begins, sum(bool(encoding.overflowing) for encoding in encodings))
+        return [(np.array(each.ids, dtype=np.int32), _second_text(each), bool(each.overflowing)) for each in encodings]
 
     def rows(self, task: Task, examples: Sequence[Example]) -> tuple[Rows, int]:
         """The tokenised rows of a task, and how many texts were cut."""

@@ -6,11 +6,11 @@ the dropout of every step depend on nothing but the recipe, the step and the sav
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from teabert.capturing import Recorder, why_not
 from teabert.config import Recipe, load_recipe
 from teabert.dataset import Examples, read_examples, tokenise
 from teabert.device import is_out_of_memory, pick_device, pick_precision, shortcomings
+from teabert.encoder import EncoderShape
 from teabert.engine import Engine, Loss
 from teabert.errors import UserError
 from teabert.evaluation import Scores, evaluate, outputs
@@ -82,12 +83,12 @@ class Trainer:
         torch.use_deterministic_algorithms(recipe.train.deterministic and self.device.type == "cuda", warn_only=True)
         self.model, missing = build(recipe, origin)
         shape = self.model.encoder.shape
-        text = TextEncoder.load(origin.folder, shape.longest, shape.vocabulary)
-        text.save(run.path)
+        self.examples, self.text = examples, self.load_text(origin.folder, shape)
+        self.text.save(run.path)
         save_shape(run, shape)
-        train_rows, cut = tokenise(text, self.tasks, examples.train)
-        select_rows, _ = tokenise(text, self.tasks, examples.select)
-        self.held = Source(tokenise(text, self.tasks, examples.calibrate)[0], tuple(self.tasks))
+        train_rows, cut = tokenise(self.text, self.tasks, examples.train)
+        select_rows, _ = tokenise(self.text, self.tasks, examples.select)
+        self.held = Source(tokenise(self.text, self.tasks, examples.calibrate)[0], tuple(self.tasks))
         notes = [*examples.notes, *cut]
         if missing and any(task.head.read == "first_token" for task in self.tasks.values()):
             notes.append(f"the encoder brings no {', '.join(missing)}: its pooler starts from new weights")
@@ -115,11 +116,11 @@ class Trainer:
         torch.manual_seed(recipe.train.seed)
 
     @classmethod
-    def begin(cls, recipe: Recipe, folder: Path, progress: Progress) -> "Trainer":
+    def begin(cls, recipe: Recipe, folder: Path, progress: Progress) -> Self:
         """A new run: rows are read before weights, so that a mistake in them costs nothing."""
         precision = pick_precision(recipe.train.precision, pick_device())
         recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"precision": precision})})
-        examples = read_examples(recipe)
+        examples = cls.read(recipe)
         origin = find_origin(recipe, progress.shown)
         check_fits(recipe, origin.shape)
         name = recipe.base or recipe.encoder
@@ -129,7 +130,7 @@ class Trainer:
         return cls(recipe, run, examples, origin, progress)
 
     @classmethod
-    def resume(cls, folder: Path, progress: Progress, given: Recipe | None = None) -> "Trainer":
+    def resume(cls, folder: Path, progress: Progress, given: Recipe | None = None) -> Self:
         """The run in a folder, where its last undamaged checkpoint left it."""
         run = Run.open(folder)
         run.clean()
@@ -141,7 +142,7 @@ class Trainer:
         known = run.facts().get("encoder", {}).get("sha256")
         if known != origin.checksum:
             raise UserError(f"{folder} was started from other weights than {origin.folder} now holds. Start a new run.")
-        trainer = cls(recipe, run, read_examples(recipe), origin, progress)
+        trainer = cls(recipe, run, cls.read(recipe), origin, progress)
         checkpoint, problems = run.load_checkpoint()
         for problem in problems:
             progress.note(f"{problem} Going on from the one before it.")
@@ -153,6 +154,16 @@ class Trainer:
         return trainer
 
     # what is trained, and on what
+
+    @staticmethod
+    def read(recipe: Recipe) -> Examples:
+        """The rows of all tasks"""
+        return read_examples(recipe)
+
+    @staticmethod
+    def load_text(folder: Path, shape: EncoderShape) -> TextEncoder:
+        """The encoder's tokenizer"""
+        return TextEncoder.load(folder, shape.longest, shape.vocabulary)
 
     def freeze(self) -> None:
         """In frozen mode only heads and injection learn."""
@@ -323,9 +334,17 @@ class Trainer:
         settings = self.recipe.train
         chosen_on = "dev" if settings.select == "dev" else f"{settings.select:g} of the training rows"
         record = scores.as_json() | {"epoch": number + 1, "select": chosen_on, "aggregate": settings.aggregate}
-        self.run.save_best(self.model.state_dict(), record)
+        self.save_best(record)
         (self.run.path / CALIBRATION).unlink(missing_ok=True)  # it was fitted on the weights before
         self.run.save_scores(record)
+
+    def save_best(self, record: Mapping[str, Any]) -> None:
+        """Write the weights as they are now, with what they scored"""
+        self.run.save_best(self.model.state_dict(), record)
+
+    def load_best(self) -> dict[str, Tensor]:
+        """The weights of the best epoch"""
+        return self.run.load_best()
 
     def collapse(self, scores: Scores, number: int) -> None:
         """Say so where a task answers every row alike."""
@@ -357,7 +376,7 @@ class Trainer:
 
     def calibrate(self) -> None:
         """Fit the best model's temperatures on the rows that were held out for it"""
-        self.model.load_state_dict(self.run.load_best())
+        self.model.load_state_dict(self.load_best())
         total = sum(len(rows) for rows in self.held.rows.values())
         with self.progress.bar("calibrating", total) as advance:
             found = outputs(self.model, self.held, self.precision, advance)

@@ -16,6 +16,7 @@ TABLES: dict[str, Table] = {
         task_attention.PARAMETERS,
         task_attention.RESULTS,
         task_attention.CONTROLS,
+        task_attention.TIMES,
         task_attention.QUORA_SIZES,
         sharing.SHARING,
         sharing.SHARING_MORE,

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from teabert.config import Recipe, apply_change, parse_recipe
 from teabert.errors import UserError
 from teabert.experiments.base import Row, Table, given_recipe
-from teabert.files import sha256
+from teabert.files import known_sha256
 from teabert.hub import encoder_folder
 from teabert.pretrained import read_weights
 from teabert.tasks import Task
@@ -186,7 +186,7 @@ def encoder_facts(name: str) -> dict[str, str]:
     weights = folder / "model.safetensors"
     weights = weights if weights.exists() else folder / "pytorch_model.bin"
     short = Path(name).name if Path(name).exists() else name.split("/")[-1]
-    return {"name": short, "sha256": sha256(weights), "weights": " and ".join(sorted(precisions(folder)))}
+    return {"name": short, "sha256": known_sha256(weights), "weights": " and ".join(sorted(precisions(folder)))}
 
 
 def precisions(folder: Path) -> set[str]:
@@ -206,16 +206,5 @@ def data_digest(tasks: Sequence[Task], data: str | None) -> str:
     for task in tasks:
         for split in ("train", "dev"):
             place = task.file(split) or ""
-            sums[f"{task.name} {split}"] = place if place.startswith(PREFIX) else checksum(locate(task, split, data))
+            sums[f"{task.name} {split}"] = place if place.startswith(PREFIX) else known_sha256(locate(task, split, data))
     return digest(sums)
-
-
-def checksum(file: Path) -> str:
-    """Of a file, read once as long as it stays the same"""
-    facts = file.stat()
-    return _checksum(file, facts.st_mtime_ns, facts.st_size)
-
-
-@cache
-def _checksum(file: Path, changed: int, size: int) -> str:
-    return sha256(file)

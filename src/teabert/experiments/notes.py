@@ -39,7 +39,8 @@ def notes_on(records: Sequence[Record]) -> list[str]:
 def _on_encoder(encoder: Mapping[str, str]) -> list[str]:
     known = known_encoder(encoder)
     tuned = known.tuned_on if known else "not known to teabert"
-    notes = [f"Encoder: {encoder['name']} (weights in {encoder['weights']}). Tuned before on: {tuned}."]
+    name = known.hub.split("/")[-1] if known else encoder["name"]
+    notes = [f"Encoder: {name} (weights in {encoder['weights']}). Tuned before on: {tuned}."]
     if not is_bert(encoder):
         notes.append(f"The papers' numbers are of {BERT}; these do not say what that one would reach.")
     if known and may_know_quora(encoder):

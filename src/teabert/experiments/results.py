@@ -41,17 +41,7 @@ class Results:
         """Every whole line."""
         if not self.file.exists():
             return []
-        found: list[Record] = []
-        lines = self.file.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line) if line.strip() else None
-            except ValueError:
-                continue  # cut by a kill; its run is done again
-            if record is not None and not (isinstance(record, dict) and isinstance(record.get("key"), str)):
-                raise UserError(f"{self.file} line {number} is no result: it has no key. Take the line out.")
-            found += [record] if record is not None else []
-        return found
+        return read_records(self.file.read_text(encoding="utf-8"), str(self.file))
 
     def by_key(self) -> dict[str, Record]:
         """What counts of each run: its first good line, or else the last that says why it failed."""
@@ -62,7 +52,10 @@ class Results:
     def save_predictions(self, key: str, predictions: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> None:
         """Keep what a run answered on dev, and what was right, row by row; no text."""
         arrays = {f"{task}.predictions": small(found) for task, found in predictions.items()}
-        arrays |= {f"{task}.labels": small(wanted) for task, wanted in labels.items()}
+        self.save_arrays(key, arrays | {f"{task}.labels": small(wanted) for task, wanted in labels.items()})
+
+    def save_arrays(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """The same as arrays of the file"""
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
         file = self._predictions(key)
@@ -79,8 +72,30 @@ class Results:
         except (OSError, KeyError, ValueError):
             return None
 
+    def answers(self, key: str) -> dict[str, np.ndarray] | None:
+        """All that was kept of a run's answers; nothing where nothing was"""
+        try:
+            with np.load(self._predictions(key), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError):
+            return None
+
     def _predictions(self, key: str) -> Path:
         return self.folder / "answers" / f"{key}.npz"
+
+
+def read_records(text: str, where: str) -> list[Record]:
+    """Every whole line"""
+    found: list[Record] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            record = json.loads(line) if line.strip() else None
+        except ValueError:
+            continue  # cut by a kill; its run is done again
+        if record is not None and not (isinstance(record, dict) and isinstance(record.get("key"), str)):
+            raise UserError(f"{where} line {number} is no result: it has no key. Take the line out.")
+        found += [record] if record is not None else []
+    return found
 
 
 def by_key(records: Iterable[Record]) -> dict[str, Record]:

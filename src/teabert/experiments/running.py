@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,8 +15,10 @@ import torch
 from teabert.errors import UserError, nearest
 from teabert.experiments import find_table
 from teabert.experiments.base import Row, Table
+from teabert.experiments.clock import Clock
 from teabert.experiments.figures import draw
 from teabert.experiments.jobs import Choices, Job, digest, encoder_facts, jobs_of, recipes_of
+from teabert.experiments.plan import Planned, plan, steps_of
 from teabert.experiments.results import Record, Results, good
 from teabert.experiments.sharing_gpu import shared_gpu
 from teabert.experiments.summary import Summary, summarise
@@ -23,53 +27,114 @@ from teabert.experiments.workers import run_jobs
 from teabert.experiments.writing import write
 from teabert.progress import Progress
 
+QUIET = Progress()
+
 
 @dataclass(frozen=True)
 class Done:
-    """What came out."""
+    """What came out; no folders and summaries where no tables were to be written."""
 
-    folder: Path
-    summary: Summary
+    folders: tuple[Path, ...]
+    summaries: tuple[Summary, ...]
     failed: tuple[Record, ...]
 
+    @property
+    def folder(self) -> Path:
+        """Of a lone table"""
+        return self.folders[0]
 
-def run_table(
-    table: str | Table,
-    choices: Choices,
-    folder: Path,
-    only: Sequence[str] = (),
-    workers: int = 1,
-    keep_models: bool = False,
-    progress: Progress | None = None,
+    @property
+    def summary(self) -> Summary:
+        """Of a lone table"""
+        return self.summaries[0]
+
+
+@dataclass(frozen=True)
+class How:
+    """How tables are run and written down."""
+
+    only: Sequence[str] = ()
+    """rows, also by patterns such as input-* or tea-bert/input-*; all where none is named"""
+    workers: int = 1
+    """so many runs at once"""
+    minutes: float | None = None
+    """for the runs; none begins that cannot end in this time"""
+    keep_models: bool = False
+    run: bool = True
+    write: bool = True
+
+
+def run_table(table: str | Table, choices: Choices, folder: Path, how: How = How(), progress: Progress = QUIET) -> Done:
+    """Run what is missing of a table and write it down."""
+    return run_tables([table], choices, folder, how, progress)
+
+
+def run_tables(
+    tables: Sequence[str | Table], choices: Choices, folder: Path, how: How = How(), progress: Progress = QUIET
 ) -> Done:
-    """Run what is missing of a table and write it down; `only` names rows, also by patterns such as input-*."""
-    table = find_table(table) if isinstance(table, str) else table
-    progress = progress or Progress()
-    rows = pick(table, only)
+    """Run what is missing of some tables, seed by seed, and write them down."""
+    if not (how.run or how.write):
+        raise UserError("--run-only and --write-only leave nothing to do. Give one of them at most.")
+    found = [find_table(table) if isinstance(table, str) else table for table in tables]
+    jobs = _jobs(found, pick(found, how.only), choices)
     results = Results(folder)
-    jobs = [] if table.counted else jobs_of(table, rows, choices)
-    place = Place(folder, workers, max(1, torch.get_num_threads() // workers), keep_models)
-    target = folder / folder_name(table, choices)
     try:
-        _run_missing(jobs, results, place, progress)
+        if how.run:
+            place = Place(folder, how.workers, max(1, torch.get_num_threads() // how.workers), how.keep_models)
+            _run_missing(jobs, results, place, how.minutes, progress)
     finally:  # also where somebody stops it
-        summary = summarise(table, choices, results)
-        write(summary, target)
-    if table.figure is not None and any(row["seeds"] for row in summary["rows"]):
-        draw(summary, table.figure, target, progress)
+        targets = [folder / folder_name(table, choices) for table in found if how.write]
+        summaries = [summarise(table, choices, results) for table in found if how.write]
+        for summary, target in zip(summaries, targets, strict=True):
+            write(summary, target)
+    for table, summary, target in zip(found, summaries, targets, strict=False):
+        if table.figure is not None and any(row["seeds"] for row in summary["rows"]):
+            draw(summary, table.figure, target, progress)
     known = results.by_key()
-    return Done(target, summary, tuple(known[job.key] for job in jobs if job.key in known and not good(known[job.key])))
+    failed = [known[job.key] for job in jobs if job.key in known and not good(known[job.key])]
+    return Done(tuple(targets), tuple(summaries), tuple(failed))
 
 
-def pick(table: Table, only: Sequence[str]) -> list[Row]:
-    """The rows that are asked for; all where none is named."""
-    names = [row.name for row in table.rows]
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Inside, a machine that asks the command to end (SIGTERM) is heard as somebody at the keyboard is"""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def plan_tables(tables: Sequence[str], choices: Choices, folder: Path, only: Sequence[str]) -> list[Planned]:
+    """What running these tables would take, row by row; nothing is run."""
+    found = [find_table(name) for name in tables]
+    return plan(found, pick(found, only), choices, Results(folder))
+
+
+def pick(tables: Sequence[Table], only: Sequence[str]) -> dict[str, list[Row]]:
+    """The rows of each table that are asked for; all where none is named."""
+    names = {table.name: [row.name for row in table.rows] for table in tables}
     for pattern in only:
-        if not any(fnmatch(name, pattern) for name in names):
-            raise UserError(
-                f"Table '{table.name}' has no row '{pattern}'.{nearest(pattern, names)} Rows: {', '.join(names)}."
-            )
-    return [row for row in table.rows if not only or any(fnmatch(row.name, pattern) for pattern in only)]
+        if not any(_asked(table, row, [pattern]) for table, rows in names.items() for row in rows):
+            known = [row for rows in names.values() for row in rows]
+            one = f"Table '{tables[0].name}' has" if len(tables) == 1 else "These tables have"
+            raise UserError(f"{one} no row '{pattern}'.{nearest(pattern, known)} Rows: {', '.join(known)}.")
+    return {table.name: [row for row in table.rows if not only or _asked(table.name, row.name, only)] for table in tables}
+
+
+def _asked(table: str, row: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(row, pattern) or fnmatch(f"{table}/{row}", pattern) for pattern in patterns)
+
+
+def _jobs(tables: Sequence[Table], rows: Mapping[str, Sequence[Row]], choices: Choices) -> list[Job]:
+    """Every run once, the first seed of every row before the second of any: stopped early, no row lacks numbers"""
+    found = [job for table in tables if not table.counted for job in jobs_of(table, rows[table.name], choices)]
+    once = {job.key: job for job in reversed(found)}
+    return sorted((job for job in found if once.get(job.key) is job), key=lambda job: job.seed)
 
 
 def folder_name(table: Table, choices: Choices) -> str:
@@ -82,7 +147,7 @@ def folder_name(table: Table, choices: Choices) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
 
 
-def _run_missing(jobs: Sequence[Job], results: Results, place: Place, progress: Progress) -> None:
+def _run_missing(jobs: Sequence[Job], results: Results, place: Place, minutes: float | None, progress: Progress) -> None:
     """Jobs without a good result, those that failed before among them; and those whose model is wanted and gone."""
     known = results.by_key()
     bare = [job for job in jobs if place.keep_models and good(known.get(job.key)) and not place.has_model(job.key)]
@@ -90,6 +155,8 @@ def _run_missing(jobs: Sequence[Job], results: Results, place: Place, progress: 
         shutil.rmtree(place.run_folder(job.key), ignore_errors=True)
     missing = [job for job in jobs if not good(known.get(job.key)) or job in bare]
     total, done = len(jobs), len(jobs) - len(missing)
+    if not missing:
+        return
     begun = time.perf_counter()
     with progress.bar("runs", total, done) as advance:
 
@@ -103,10 +170,12 @@ def _run_missing(jobs: Sequence[Job], results: Results, place: Place, progress: 
             left = (time.perf_counter() - begun) / (done - total + len(missing)) * (total - done)
             progress.note(f"{_in_words(job, record)}; {done} of {total} runs done, about {_duration(left)} left")
 
-        with shared_gpu(place.workers if missing else 1) as why:
+        with shared_gpu(place.workers) as why:
             if why is not None:
                 progress.note(why)
-            run_jobs(missing, place, ended)
+            rest = run_jobs(missing, place, ended, Clock() if minutes is None else Clock(minutes, steps_of))
+        if rest:
+            progress.note(f"time is up: {len(rest)} runs are left for the same command to do")
 
 
 def _in_words(job: Job, record: Record) -> str:

@@ -31,7 +31,8 @@ def summarise(table: Table, choices: Choices, results: Results) -> Summary:
     _relate_times(table, rows)
     done = {name: [known[job.key] for job in mine if good(known.get(job.key))] for name, mine in jobs.items()}
     lost = _say_who_loses(table, rows, done, results)
-    return _whole(table, choices, rows, [*notes_on([record for mine in done.values() for record in mine]), *lost])
+    said = notes_on([record for mine in done.values() for record in mine])
+    return _whole(table, choices, rows, [*said, *lost]) | {"said": said}
 
 
 def _whole(table: Table, choices: Choices, rows: list[dict[str, Any]], notes: Iterable[str]) -> Summary:

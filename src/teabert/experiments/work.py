@@ -11,22 +11,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from teabert.config import Recipe, parse_recipe
 from teabert.counting import count
-from teabert.dataset import read_examples, tokenise
+from teabert.dataset import Examples, read_examples, tokenise
 from teabert.device import pick_device
-from teabert.encoder import Encoder
+from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
 from teabert.evaluation import judge, outputs
 from teabert.experiments.jobs import Job, parse_tasks
+from teabert.experiments.remembering import remembered_split, remembering_text
 from teabert.experiments.results import Record, Results
 from teabert.model import Model, assemble
 from teabert.origins import run_shape
 from teabert.progress import Quiet
 from teabert.runs import Run, unbegun
 from teabert.source import Source
-from teabert.tasks.reading import Example, read_split
+from teabert.tasks.reading import Example
 from teabert.text import TextEncoder
 from teabert.training import Trainer
 
@@ -97,7 +99,9 @@ def do(job: Job, place: Place) -> Record:
     trainer = Sparing.begin(recipe, folder, Quiet()) if fresh else Sparing.resume(folder, Quiet(), recipe)
     run = trainer.run_all()
     memory = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None
-    judged = Judged(run, recipe, parse_tasks(job.judged))
+    if place.keep_models:
+        trainer.write_best()
+    judged = Judged(trainer, recipe, parse_tasks(job.judged))
     found = judged.dev()
     Results(place.folder).save_predictions(job.key, found.predictions, found.labels)
     best = run.scores()
@@ -120,20 +124,51 @@ def do(job: Job, place: Place) -> Record:
 
 
 class Sparing(Trainer):
-    """The training loop, with a checkpoint only where some time has gone by since the last."""
+    """The training loop that writes little: rows and texts are read once for all runs of a process, the best weights stay
+    in memory, and a checkpoint is made, with them beside it, only where some time has gone by since the last."""
 
     every: ClassVar[float]
     """seconds; the same for all runs of a process"""
     saved = 0.0
+    best: dict[str, Tensor] | None = None
+    """the best epoch's weights; nothing where only the run folder has them"""
+    unwritten: Mapping[str, Any] | None = None
+    """what they scored, as long as they are nowhere else"""
+
+    @staticmethod
+    def read(recipe: Recipe) -> Examples:
+        """The rows of all tasks"""
+        return read_examples(recipe, remembered_split)
+
+    @staticmethod
+    def load_text(folder: Path, shape: EncoderShape) -> TextEncoder:
+        """The encoder's tokenizer"""
+        return remembering_text(folder, shape.longest, shape.vocabulary)
 
     def run_all(self) -> Run:
         """Train to the end."""
         self.saved = time.monotonic()
         return super().run_all()
 
+    def save_best(self, record: Mapping[str, Any]) -> None:
+        """Keep the weights as they are now."""
+        self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        self.unwritten = dict(record)
+
+    def load_best(self) -> dict[str, Tensor]:
+        """The weights of the best epoch"""
+        return self.run.load_best() if self.best is None else self.best
+
+    def write_best(self) -> None:
+        """Write them to the run folder, if they are not there."""
+        if self.best is not None and self.unwritten is not None:
+            self.run.save_best(self.best, self.unwritten)
+            self.unwritten = None
+
     def checkpoint(self) -> None:
-        """Save all that going on needs, if it is time."""
-        if time.monotonic() - self.saved >= self.every:
+        """Save all that going on needs, if it is time and there is more to do."""
+        if time.monotonic() - self.saved >= self.every and not self.place.finished:
+            self.write_best()
             super().checkpoint()
             self.saved = time.monotonic()
 
@@ -154,18 +189,15 @@ class Found:
 class Judged:
     """A run's best model, with heads that never learned for the tasks that it is only judged on."""
 
-    def __init__(self, run: Run, recipe: Recipe, others: Mapping[str, Any]) -> None:
-        self.run, self.precision = run, run.recipe.train.precision
+    def __init__(self, trainer: Sparing, recipe: Recipe, others: Mapping[str, Any]) -> None:
+        self.precision, self.text, self.examples = trainer.recipe.train.precision, trainer.text, trainer.examples
         self.whole = recipe.model_copy(update={"tasks": {**recipe.tasks, **others}})
-        self.examples = read_examples(recipe)
-        self.model = _load(run, self.whole, set(others))
-        shape = self.model.encoder.shape
-        self.text = TextEncoder.load(run.path, shape.longest, shape.vocabulary)
+        self.model = _best_model(trainer, self.whole, set(others))
 
     def dev(self) -> Found:
         """On all dev rows."""
         data, tasks = self.whole.data, self.whole.tasks
-        source = self.source({name: read_split(task, "dev", data).examples for name, task in tasks.items()})
+        source = self.source({name: remembered_split(task, "dev", data).examples for name, task in tasks.items()})
         begun = time.perf_counter()
         found = outputs(self.model, source, self.precision)
         seconds = time.perf_counter() - begun
@@ -193,13 +225,16 @@ class Judged:
         return Source(rows, self.model.tasks)
 
 
-def _load(run: Run, recipe: Recipe, others: set[str]) -> Model:
-    """The best weights; heads of the other tasks as the seed makes them."""
+def _best_model(trainer: Sparing, recipe: Recipe, others: set[str]) -> Model:
+    """The model with its best weights; heads of the other tasks as the seed makes them."""
+    if not others:
+        trainer.model.load_state_dict(trainer.load_best())
+        return trainer.model
     torch.manual_seed(recipe.train.seed)
-    model = assemble(recipe, Encoder(run_shape(run)))
-    missing, unknown = model.load_state_dict(run.load_best(), strict=False)
+    model = assemble(recipe, Encoder(run_shape(trainer.run)))
+    missing, unknown = model.load_state_dict(trainer.load_best(), strict=False)
     lacking = [name for name in missing if name.split(".")[1] not in others]
-    assert not [*lacking, *unknown], f"{run.path}: weights do not fit: {lacking}, {unknown}"
+    assert not [*lacking, *unknown], f"{trainer.run.path}: weights do not fit: {lacking}, {unknown}"
     return model.to(pick_device()).eval().requires_grad_(False)
 
 

@@ -3,17 +3,21 @@
 import os
 import signal
 import threading
-from collections import deque
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
+from teabert.experiments.clock import Clock
 from teabert.experiments.jobs import Job
-from teabert.experiments.results import Record
+from teabert.experiments.results import Record, good
 from teabert.experiments.work import Place, failure, work
+
+UNLIMITED = Clock()
+"""All the time that it takes"""
 
 
 @dataclass
@@ -23,6 +27,7 @@ class Worker:
     process: SpawnProcess
     connection: Connection
     job: Job
+    begun: float = field(default_factory=time.monotonic)
 
     @classmethod
     def begin(cls, job: Job, place: Place) -> "Worker":
@@ -38,7 +43,7 @@ class Worker:
 
     def give(self, job: Job) -> None:
         """Its next job."""
-        self.job = job
+        self.job, self.begun = job, time.monotonic()
         with suppress(OSError):  # it has just died, as asking for the result will show
             self.connection.send(job)
 
@@ -74,19 +79,28 @@ def _die_with_parent() -> None:
     os._exit(1)
 
 
-def run_jobs(jobs: Iterable[Job], place: Place, ended: Callable[[Job, Record], None]) -> None:
-    """Do all jobs, `place.workers` at once; `ended` hears of each."""
-    waiting = deque(jobs)
+def run_jobs(
+    jobs: Iterable[Job], place: Place, ended: Callable[[Job, Record], None], clock: Clock = UNLIMITED
+) -> list[Job]:
+    """Do all jobs, `place.workers` at once; `ended` hears of each. The clock may leave some, which are returned: none
+    begins that cannot end in time, and when time is up those at work are ended."""
+    waiting = list(jobs)
     busy: list[Worker] = []
     try:
-        while waiting or busy:
-            while waiting and len(busy) < place.workers:
-                busy.append(Worker.begin(waiting.popleft(), place))
-            ready = wait([worker.connection for worker in busy])
+        while True:
+            while len(busy) < place.workers and (job := _next(waiting, clock)):
+                busy.append(Worker.begin(job, place))
+            clock.prepare([*waiting, *(worker.job for worker in busy)])
+            ready = wait([worker.connection for worker in busy], clock.left()) if busy else []
+            if not ready:
+                break
             for worker in [worker for worker in busy if worker.connection in ready]:
-                job, record = worker.job, worker.result(place)
-                if waiting and worker.process.is_alive():
-                    worker.give(waiting.popleft())
+                job, record, seconds = worker.job, worker.result(place), time.monotonic() - worker.begun
+                if good(record):
+                    clock.heard(job, seconds)
+                following = _next(waiting, clock) if worker.process.is_alive() else None
+                if following:
+                    worker.give(following)
                 else:
                     worker.stop()
                     busy.remove(worker)
@@ -94,6 +108,15 @@ def run_jobs(jobs: Iterable[Job], place: Place, ended: Callable[[Job, Record], N
     finally:
         for worker in busy:
             worker.stop()
+    return [*(worker.job for worker in busy), *waiting]
+
+
+def _next(waiting: list[Job], clock: Clock) -> Job | None:
+    """The first job that can still end in time, taken from those that wait"""
+    found = next((job for job in waiting if clock.fits(job)), None)
+    if found is not None:
+        waiting.remove(found)
+    return found
 
 
 def _how(code: int | None) -> str:

@@ -1,4 +1,7 @@
-"""A table's summary -> table.json, table.csv and table.md in its folder, each number with the runs that it comes from."""
+"""A table's summary -> table.json, table.csv and table.md in its folder, each number with the runs that it comes from;
+
+and short.md, the scores alone with what must be said beside them, for a page that has room for no more.
+"""
 
 import csv
 import io
@@ -14,10 +17,11 @@ MISSING = "-"
 
 
 def write(summary: Summary, folder: Path) -> None:
-    """All three files."""
+    """All four files."""
     write_json(folder / "table.json", summary)
     write_text(folder / "table.csv", as_csv(summary))
     write_text(folder / "table.md", as_markdown(summary))
+    write_text(folder / "short.md", as_short(summary))
 
 
 def columns(summary: Summary) -> list[str]:
@@ -74,6 +78,25 @@ def as_markdown(summary: Summary) -> str:
         ]
         lines += ["", "## Where the numbers come from", "", *table(heads, runs)]
     return "\n".join(lines) + "\n"
+
+
+def as_short(summary: Summary) -> str:
+    """Scores alone: a column for each score, or where rows come in series for each of these, with the mean score in it"""
+    rows, counted = summary["rows"], summary["counted"]
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    if len(series) > 1 and "mean" in summary["columns"]:
+        cells = {(row["group"], row["series"]): shown_cell(row, "mean", counted) for row in rows}
+        groups = dict.fromkeys(row["group"] for row in rows)
+        heads = ["mean score", *series]
+        lines = [[group, *(cells.get((group, each), MISSING) for each in series)] for group in groups]
+    else:
+        heads = ["", *(title(column, summary["metrics"].get(column)) for column in summary["columns"])]
+        lines = [[row["name"], *(shown_cell(row, each, counted) for each in summary["columns"])] for row in rows]
+    seeds = sorted({len(row["seeds"]) for row in rows if row["seeds"]})
+    how = f", ± deviation over {' to '.join(map(str, sorted({seeds[0], seeds[-1]})))} seeds" if seeds else ""
+    reduced = " A reduced run." if summary["reduced"] else ""
+    said = [f"{summary['title']}. On dev{how}; in brackets the paper's.{reduced}", *summary.get("said", ())]
+    return "\n".join([*table(heads, lines), "", *said]) + "\n"
 
 
 def line(row: dict[str, Any], summary: Summary) -> list[str]:

@@ -23,8 +23,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from teabert.config import Recipe, parse_recipe
 from teabert.hub import encoder_folder
 from teabert.predictor import Predictor, load
@@ -275,6 +273,8 @@ def summary(precision: str, name: str, count: int, results: list[dict[str, Any]]
 
 def tasks_more(work: Path) -> dict[str, float]:
     """What 32 tasks cost beside one: memory after the same load, and time on the same text."""
+    import psutil
+
     text = "The harbour was quiet, and the boats that had left at dawn were not back yet when the fog came in."
     memory, medians = {}, {}
     for count in (1, MANY):

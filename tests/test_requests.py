@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from conftest import WORDS
 from injected import name_of
 from predictors import predictor
-from teabert import predictor as module
 from teabert.answers import Answer
 from teabert.errors import UserError
 from teabert.predictor import Prepared, Refusal, Request
@@ -139,7 +138,7 @@ def test_many_requests_go_through_in_batches_of_the_budget(text, monkeypatch):
     sizes = []
     original = mine.answer_prepared
     monkeypatch.setattr(mine, "answer_prepared", lambda given, abstain: sizes.append(given) or original(given, abstain))
-    monkeypatch.setattr(module, "ENCODE_TOKENS", 64)
+    monkeypatch.setattr("teabert.source.ENCODE_TOKENS", 64)
     requests = [Request("mood", "film " * (1 + number % 20), str(number)) for number in range(50)]
     assert [each.id for each in mine.answers(requests)] == [str(number) for number in range(50)]
     assert max(sum(each.tokens for each in given) for given in sizes) <= 64

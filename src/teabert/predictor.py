@@ -36,7 +36,7 @@ from teabert.requests import (
     several,
 )
 from teabert.runs import Run
-from teabert.source import ENCODE_TOKENS, Source
+from teabert.source import Source, tokens_at_once
 from teabert.taskfiles import TaskFile, attach, files_of
 from teabert.tasks import Task
 from teabert.tasks.reading import Example, Table, read_file, read_split
@@ -114,7 +114,7 @@ class Predictor:
         prepared = self.prepare_all(requests, progress)
         found: list[Any] = list(prepared)
         with progress.bar("answering", len(requests)) as advance:
-            for places in by_tokens(prepared, ENCODE_TOKENS, once=self.reads_once):
+            for places in by_tokens(prepared, tokens_at_once(self.model.device), self.reads_once):
                 for place, answer in zip(places, self.answer_prepared([found[p] for p in places], abstain), strict=True):
                     found[place] = answer
                 advance(len(places))

@@ -12,7 +12,7 @@ from teabert.errors import UserError
 from teabert.heads import Reading
 from teabert.model import Model
 from teabert.requests import Prepared, by_tokens, rows_of
-from teabert.source import ENCODE_TOKENS
+from teabert.source import tokens_at_once
 from teabert.tasks import Task
 
 PAIRS = 4096
@@ -79,7 +79,7 @@ def _readings(
     model: Model, precision: str, task: Task, prepared: Sequence[Prepared]
 ) -> Iterator[tuple[list[int], Reading, Part]]:
     """Which texts, what the encoder made of them, and where each is"""
-    for places in by_tokens(prepared, ENCODE_TOKENS, once=False):
+    for places in by_tokens(prepared, tokens_at_once(model.device), once=False):
         rows = rows_of(task, [prepared[place] for place in places])
         batch = collate(((rows, row) for row in range(len(rows))), model.tasks).to(model.device)
         with autocast(precision, model.device):

@@ -4,6 +4,7 @@ import gc
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,7 +104,7 @@ def do(job: Job, place: Place) -> Record:
         trainer.write_best()
     judged = Judged(trainer, recipe, parse_tasks(job.judged))
     found = judged.dev()
-    Results(place.folder).save_predictions(job.key, found.predictions, found.labels)
+    Results(place.folder).save_predictions(job.key, found.predictions, found.labels, judged.test())
     best = run.scores()
     facts = run.facts()
     counts = count(recipe, run_shape(run)).as_json()
@@ -211,6 +212,16 @@ class Judged:
             {name: len(mine) for name, mine in self.examples.train.items()},
             sum(map(len, labels.values())) / seconds,
         )
+
+    def test(self) -> dict[str, np.ndarray]:
+        """What it says of the course's unlabelled test rows, where they are at hand"""
+        examples = {}
+        for name, task in self.whole.tasks.items():
+            if task.course_column and name in self.examples.train:
+                with suppress(UserError):
+                    examples[name] = remembered_split(task, "test", self.whole.data).examples
+        found = outputs(self.model, self.source(examples), self.precision) if examples else {}
+        return {name: self.whole.tasks[name].meaning.decide(mine) for name, mine in found.items()}
 
     def fit(self) -> dict[str, dict[str, float]]:
         """The scores on some of the rows that it learned from."""

@@ -243,7 +243,7 @@ def table(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ROW", help="Run this row, or those of a pattern: 'input-*', 'tea-bert/input-*'."),
+        typer.Option("--only", metavar="ROW", help="Run this row, a pattern ('input-*'), TABLE/ROW or TABLE/ROW/TASK."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many runs of each row, seeds counted up.")] = 3,
     encoder: Annotated[str | None, typer.Option("--encoder", help="Start from this one.")] = None,

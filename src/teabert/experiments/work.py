@@ -35,6 +35,8 @@ from teabert.training import Trainer
 
 KEPT = ("recipe.yaml", "run.json", "scores.json", "log.jsonl", "subsets.json")
 """What stays of a run when its model is not kept."""
+PATIENCE = 30
+"""Checkpoints take at most about one part in so many of a run's time."""
 FIT_ROWS = 1000
 """So many training rows of each task are judged, to see how much better they are known than dev."""
 
@@ -130,7 +132,8 @@ class Sparing(Trainer):
 
     every: ClassVar[float]
     """seconds; the same for all runs of a process"""
-    saved = 0.0
+    saved, dear = 0.0, 0.0
+    """when the last checkpoint was made, and how many seconds it took"""
     best: dict[str, Tensor] | None = None
     """the best epoch's weights; nothing where only the run folder has them"""
     unwritten: Mapping[str, Any] | None = None
@@ -168,10 +171,12 @@ class Sparing(Trainer):
 
     def checkpoint(self) -> None:
         """Save all that going on needs, if it is time and there is more to do."""
-        if time.monotonic() - self.saved >= self.every and not self.place.finished:
+        begun = time.monotonic()
+        if begun - self.saved >= max(self.every, PATIENCE * self.dear) and not self.place.finished:
             self.write_best()
             super().checkpoint()
             self.saved = time.monotonic()
+            self.dear = self.saved - begun
 
 
 @dataclass(frozen=True)

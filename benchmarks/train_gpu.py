@@ -132,7 +132,7 @@ class Loop:
         self.source, self.precision = source, precision
         self.model = Usual(recipe, (32, 64) if compiled else ()).cuda().train()
         if compiled:
-            recorded = recipe.sampling.batch <= 16  # wide batches do not wait for launches; every shape takes long to compile
+            recorded = recipe.sampling.batch <= 16  # wide batches do not wait for launches
             how: dict[str, Any] = {"mode": "reduce-overhead"} if recorded else {"dynamic": True}
             self.model.read = torch.compile(self.model._read, **how)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, weight_decay=0.0, fused=compiled)

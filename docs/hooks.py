@@ -3,6 +3,7 @@
 So an option, a command or a route is described once, where it is defined, and the pages cannot fall behind.
 """
 
+import html
 import inspect
 import re
 import sys
@@ -149,9 +150,21 @@ def known_recipes() -> str:
 
 
 def speed() -> str:
-    """The measured tables as they are kept, their titles one level lower"""
-    files = sorted((ROOT / "results" / "speed").glob("*.md"))
-    return "\n\n".join(re.sub(r"^#", "##", file.read_text(encoding="utf-8"), flags=re.MULTILINE) for file in files)
+    """The measured tables as they are kept, their titles one level lower, and their figures"""
+    return "\n\n".join(measured(file) for file in sorted((ROOT / "results" / "speed").glob("*.md")))
+
+
+def measured(file: Path) -> str:
+    """A benchmark's tables, and its figure where it drew one"""
+    text = re.sub(r"^#", "##", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    drawn = file.with_suffix(".svg")
+    if not drawn.exists():
+        return text
+    what = html.escape(text.partition("\n")[0].lstrip("# "))
+    picture = drawn.read_text(encoding="utf-8").partition("<svg")[2]
+    picture = re.sub(r"<(metadata|style)\b.*?</\1>", "", picture, flags=re.DOTALL)  # a style would reach the whole page
+    picture = re.sub(r"\s*\n\s*", " ", picture)  # an empty line would end the figure
+    return f'{text}\n<figure class="drawn" role="img" aria-label="{what}; its numbers are above"><svg{picture}</figure>\n'
 
 
 # command line and server

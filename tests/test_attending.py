@@ -119,6 +119,31 @@ def test_cross_attention_equals_a_plain_loop_over_pairs(layers, bare_last, feed_
         torch.testing.assert_close(vectors[1][example], y[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("bare_last", [True, False])
+def test_exchange_is_the_papers_code_on_padded_pairs(bare_last):
+    made = reader(2, layers=3, bare_last=bare_last, exchange=True)
+    found, part = reading([3, 9, 5, 5, 1, 7], pairs=True)
+    vectors = made(found, part)
+    own = reader(2, layers=3, bare_last=bare_last)(found, part)
+    for example in range(3):
+        texts = [text(found, int(each[example])) for each in (part.first, part.second)]
+        longest = max(map(len, texts))
+        real = [(torch.arange(longest) < len(each))[:, None] for each in texts]
+        one, two = (F.pad(each, (0, 0, 0, longest - len(each))) for each in texts)
+        for layer in made.stack:
+            heard_of_one = attention(layer.attention, two, one[: len(texts[0])])  # r1: text 2 asks text 1
+            heard_of_two = attention(layer.attention, one, two[: len(texts[1])])
+            if layer.bare:
+                one, two = heard_of_one, heard_of_two
+                continue
+            added = heard_of_one * real[1], heard_of_two * real[0]  # padding asks nothing
+            one, two = (layer.attention_norm(x + layer.dense(r)) for x, r in zip((one, two), added, strict=True))
+            one, two = (layer.final_norm(x + layer.outer(F.gelu(layer.inner(x)))) for x in (one, two))
+        torch.testing.assert_close(vectors[0][example], one[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(vectors[1][example], two[0], atol=1e-5, rtol=0)
+    assert (vectors[0] - own[0]).abs().max() > 1e-3
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_mean_start_is_exactly_mean_pooling(pairs):
     made = reader(2 if pairs else 1, start="mean")

@@ -1,18 +1,22 @@
-"""Recorded steps learn what unrecorded ones learn; with every injection, reader and loss. Needs a GPU."""
+"""Recorded steps learn what unrecorded ones learn, with every injection: on a GPU. All but recording: anywhere."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 import tiny
 from injected import METHODS, name_of
+from teabert import capturing
 from teabert.batches import Layout
-from teabert.capturing import seed_of, why_not
+from teabert.capturing import Recorder, seed_of, why_not
 from teabert.config import parse_recipe
 from teabert.encoder import attend
 from teabert.kernels import Draws, has_triton
+from teabert.molds import Frame, Mold
 from teabert.progress import Quiet
 from teabert.training import Trainer, train
 
@@ -51,6 +55,112 @@ def same(one, other, bound):
     assert [task for task, _ in one] == [task for task, _ in other]
     for (task, mine), (_, theirs) in zip(one, other, strict=True):
         assert abs(mine - theirs) <= bound * max(1, abs(theirs)), task
+
+
+class Still:
+    """A stream, an event or a graph where there is no GPU"""
+
+    def __init__(self, *given):
+        pass
+
+    def nothing(self, *given):
+        pass
+
+    record = synchronize = wait_stream = nothing
+
+
+@pytest.fixture
+def still(monkeypatch):
+    """torch.cuda as far as a recorder needs it to learn unrecorded, on a CPU"""
+    for name in ("Stream", "Event"):
+        monkeypatch.setattr(torch.cuda, name, Still)
+    monkeypatch.setattr(torch.cuda, "current_stream", Still)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(capturing, "Frame", lambda mold, device, pinned=False: Frame(mold, device))
+    monkeypatch.setattr(Recorder, "_record", lambda self, cast: None)
+
+
+def begin(world, folder, changes=None, **settings):
+    given = tiny.recipe(world, **{"epochs": 8, "precision": "fp32", **settings})
+    for task in given["tasks"].values():
+        task["head"] = {**task.get("head", {}), "dropout": 0.0}
+    return Trainer.begin(parse_recipe(given | (changes or {})), folder, Quiet())
+
+
+def steps(trainer, count):
+    """The task losses of so many steps"""
+    found = []
+    for pairs in trainer.sampler.epoch(0)[:count]:
+        losses = sorted((loss.task, loss.summed.item(), int(loss.count)) for loss in trainer.learn([pairs], 1e-3)[0])
+        found.append(losses)
+        trainer.place.step += 1
+    return found
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("choice", ["attention", {"method": "lora", "rank": 2}], ids=name_of)
+def test_steps_on_frames_are_those_on_packed_batches(world, tmp_path, still, mixed, choice):
+    changes = {"sampling": {"batch": 8, "mixed": mixed}, "injection": choice}
+    facts = {"weighting": "uncertainty", "weight_decay": 0.1, "clip": 0.5}
+    plain, framed = (begin(world, tmp_path / name, changes, **facts) for name in ("plain", "framed"))
+    framed.recorder = Recorder(framed.engine, 8)
+    for one, other in zip(steps(plain, 9), steps(framed, 9), strict=True):
+        assert [(task, count) for task, _, count in one] == [(task, count) for task, _, count in other]
+        assert np.allclose([loss for _, loss, _ in one], [loss for _, loss, _ in other], rtol=1e-4)
+    for name, mine in framed.model.named_parameters():
+        assert torch.allclose(mine, plain.model.get_parameter(name), atol=2e-4), name
+
+
+def test_a_task_that_is_not_in_a_batch_stays_as_it_is(world, tmp_path, still):
+    changes = {"sampling": {"batch": 8, "mixed": False}, "injection": "attention"}
+    trainer = begin(world, tmp_path / "run", changes, weighting="uncertainty", weight_decay=0.1)
+    trainer.recorder = Recorder(trainer.engine, 8)
+    steps(trainer, 6)  # momentum everywhere
+    mine = {name: each for name, each in trainer.model.named_parameters() if name in trainer.model.owned("near")}
+    mine["weighting"] = trainer.engine.weighting.log_variances["near"]
+    before = {name: each.detach().clone() for name, each in mine.items()}
+    absent = [pairs for pairs in trainer.sampler.epoch(1) if list(trainer.tasks)[pairs[0, 0]] != "near"]
+    for pairs in absent[:4]:
+        trainer.learn([pairs], 1e-3)
+        trainer.place.step += 1
+    assert len(mine) > 3
+    assert all(torch.equal(each, before[name]) for name, each in mine.items())
+
+
+def test_where_a_recording_does_not_fit_into_memory_steps_go_on_unrecorded(world, tmp_path, still, monkeypatch):
+    said = []
+
+    def full(self, cast):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Recorder, "_record", full)
+    plain, framed = (begin(world, tmp_path / name) for name in ("plain", "framed"))
+    framed.recorder = Recorder(framed.engine, 8, said.append)
+    for one, other in zip(steps(plain, 9), steps(framed, 9), strict=True):
+        assert np.allclose([loss for _, loss, _ in one], [loss for _, loss, _ in other], rtol=1e-4)
+    assert len(said) == 1
+    assert "not recorded: they do not fit into the GPU's memory" in said[0]
+
+
+def test_more_shapes_than_are_recorded_learn_unrecorded_and_are_not_kept(world, tmp_path, still, monkeypatch):
+    said = []
+
+    def record(self, cast):
+        cast.graph = SimpleNamespace(replay=lambda: (self._learn(cast.frame), self.engine.move()))
+
+    monkeypatch.setattr(Recorder, "_record", record)
+    monkeypatch.setattr(capturing, "MOST", 1)
+    monkeypatch.setattr(capturing, "KNOWN", 2)
+    changes = {"sampling": {"batch": 8, "mixed": False}}
+    plain, framed = (begin(world, tmp_path / name, changes) for name in ("plain", "framed"))
+    framed.recorder = Recorder(framed.engine, 8, said.append)
+    steps(plain, 9)
+    steps(framed, 9)
+    assert len(framed.recorder.casts) == 2
+    assert framed.recorder._recorded == 1
+    assert len(said) == 1
+    assert "not recorded: 1 are" in said[0]
 
 
 @gpu
@@ -130,14 +240,14 @@ def test_kernels_attend_as_torch_does(biased):
 )
 def test_a_line_says_why_steps_are_not_recorded(monkeypatch, changes, words):
     facts = {"device": "cuda", "surgery": None, "encoded": False, "accumulate": 1, **changes}
-    monkeypatch.setattr("teabert.capturing.has_triton", lambda: True)
+    monkeypatch.setattr("teabert.capturing.why_no_kernels", lambda device: None if device.type == "cuda" else "no GPU")
     model = SimpleNamespace(device=torch.device(facts["device"]))
     engine = SimpleNamespace(model=model, surgery=facts["surgery"], settings=SimpleNamespace(surgery="pcgrad"))
     why = why_not(engine, facts["encoded"], facts["accumulate"])
     assert (why is None) if words is None else words in why
     if words is None:
-        monkeypatch.setattr("teabert.capturing.has_triton", lambda: False)
-        assert "pip install triton" in why_not(engine, False, 1)
+        monkeypatch.setattr("teabert.capturing.why_no_kernels", lambda device: "no Triton")
+        assert why_not(engine, False, 1) == "no Triton"
 
 
 def test_every_step_and_seed_draws_anew():
@@ -148,7 +258,6 @@ def test_every_step_and_seed_draws_anew():
 
 def test_frames_keep_a_seed(world):
     from conftest import tiny_rows
-    from teabert.molds import Frame, Mold
 
     rows = tiny_rows({"mood": 3})
     frame = Frame(Mold.of({"mood": [0, 1, 2]}, rows, ("mood",), 4), torch.device("cpu"))

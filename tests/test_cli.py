@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 
 import tiny
@@ -171,6 +172,17 @@ def test_tables_print_for_people_and_as_json(call, command):
     code, out, _ = call(command, "--json")
     assert code == 0
     assert len(json.loads(out)) > 4
+
+
+def test_doctor_says_which_fast_features_are_missing_and_why(call, monkeypatch):
+    monkeypatch.setattr("teabert.device.computes_bf16", lambda device: False)
+    monkeypatch.setattr("teabert.device.pick_device", lambda: torch.device("cpu"))
+    _, out, _ = call("doctor", "--json")
+    found = {row["what"]: row["found"] for row in json.loads(out)}
+    assert found["device"].startswith("CPU, ")
+    assert found["precision"] == "auto means fp32: this processor has neither AVX512-BF16 nor AMX"
+    assert found["recorded steps"] == "no: there is no GPU"
+    assert "oneDNN" in found
 
 
 def test_tasks_table_lists_every_task(call):

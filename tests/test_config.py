@@ -146,7 +146,7 @@ def test_an_unknown_key_in_a_change_is_answered_with_the_nearest(file):
         ({"tasks": ["sstt"]}, "Unknown task 'sstt'. Did you mean 'sst'? Known: "),
         ({"tasks": [["sst"]]}, "tasks: give the tasks as a list of names"),
         ({"tasks": [{"sst": None}]}, "tasks: give the tasks as a list of names"),
-        ({"tasks": {"sst": {"head": None}}}, "recipe: tasks.sst: head: None does not fit: input should be a mapping."),
+        ({"tasks": {"sst": {"head": None}}}, "recipe: tasks.sst: head: a task needs a head: say how it reads and answers"),
         ({"tasks": {"sst": {"head": {"read": 3}}}}, "head.read: 3 does not fit: input should be text or a mapping."),
         ({"tasks": {"sst": {"head": {"answer": "dot"}}}}, "recipe: tasks.sst: head.answer: 'dot' compares two vectors"),
         ({"tasks": {"quora": {"pair": "apart"}}}, "recipe: tasks.quora: head.answer: pair: apart gives two vectors"),

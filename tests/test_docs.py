@@ -118,6 +118,10 @@ def run(line):
     return 0, said.getvalue()
 
 
+FRONT = DOCS / "figures" / "teabert.svg"
+"""It stands outside the site too, so it has a ground and colours of its own."""
+
+
 @mock.patch.dict(INJECTIONS)
 @mock.patch.dict(READERS)
 @mock.patch.dict(ANSWERS)
@@ -203,6 +207,17 @@ def made(hooks, page):
     return hooks.on_page_markdown((DOCS / page).read_text(encoding="utf-8"))
 
 
+def test_a_measured_table_brings_its_figure(hooks, tmp_path):
+    (tmp_path / "growth.md").write_text("# What tasks cost\n\n| method |\n|---|\n| none |\n")
+    assert hooks.measured(tmp_path / "growth.md").startswith("## What tasks cost\n")
+    assert "<figure" not in hooks.measured(tmp_path / "growth.md")
+    picture = '<?xml version="1.0"?>\n<svg width="9pt">\n<style>*{x: y}</style>\n\n<path d="M 0"/>\n</svg>\n'
+    (tmp_path / "growth.svg").write_text(picture)
+    figure = hooks.measured(tmp_path / "growth.md").partition("<figure")[2]
+    assert 'aria-label="What tasks cost; its numbers are above"><svg width="9pt"> <path d="M 0"/> </svg>' in figure
+    assert "\n\n" not in figure
+
+
 @pytest.mark.parametrize("known", [INJECTIONS, READERS, ANSWERS, LOSSES, WEIGHTINGS])
 def test_every_method_is_on_its_page_with_every_option(known, hooks):
     page = made(hooks, "methods.md")
@@ -248,14 +263,25 @@ def test_the_sites_are_the_hooks_of_an_injection_and_each_has_a_figure(hooks):
     assert set(hooks.SITES) == known - {"Config"}
     concepts = (DOCS / "concepts.md").read_text(encoding="utf-8")
     shown = set(re.findall(r'"figures/(\w+)\.svg"', concepts))
-    assert shown == {figure.stem for figure in (DOCS / "figures").glob("*.svg")}
+    assert shown | {FRONT.stem} == {figure.stem for figure in (DOCS / "figures").glob("*.svg")}
     assert shown >= set(hooks.SITES) - {"normalised"}  # it shares the figure of `embedded`
 
 
-@pytest.mark.parametrize("figure", sorted((DOCS / "figures").glob("*.svg")), ids=lambda figure: figure.stem)
+@pytest.mark.parametrize("figure", sorted({*(DOCS / "figures").glob("*.svg")} - {FRONT}), ids=lambda figure: figure.stem)
 def test_figures_take_their_colours_from_the_page(figure):
     colours = set(re.findall(r'(?:fill|stroke)="([^"]+)"', figure.read_text(encoding="utf-8")))
     assert colours <= {"none", "currentColor", "var(--task, #b3400a)"}
+
+
+def test_the_front_page_s_picture_has_colours_for_day_and_night_and_is_in_the_readme():
+    style = FRONT.read_text(encoding="utf-8").partition("</style>")[0]
+    day, night = style.split("@media (prefers-color-scheme: dark)")
+    named = set(re.findall(r"--(\w+): #", day))
+    assert named == set(re.findall(r"--(\w+): #", night)) == set(re.findall(r"var\(--(\w+)", style)) - {"own"}
+    rest = FRONT.read_text(encoding="utf-8").partition("</style>")[2]
+    assert not re.search(r"(?:fill|stroke)=|style=", rest)
+    for page in (DOCS.parent / "README.md", DOCS / "index.md"):
+        assert f"figures/{FRONT.name}" in page.read_text(encoding="utf-8")
 
 
 def test_a_page_that_asks_another_host_is_refused(hooks):

@@ -31,7 +31,12 @@ ONCE = dict(list(HEADS.items())[:: len(ANSWERS) + 1]) | {f"mean-{answer}": HEADS
 MORE = {
     "linear": single("classes", {"method": "task_attention", "layers": 2, "feed_forward": False}),
     "mean": single("score", "mean", stretch="sigmoid"),
-    "crossed": pair("binary", {"method": "task_attention", "layers": 2, "bare_last": False}, True, answer="concatenated"),
+    "crossed": pair(
+        "binary",
+        {"method": "task_attention", "layers": 2, "bare_last": False, "exchange": True},
+        True,
+        answer="concatenated",
+    ),
     "joined": pair("multilabel", "first_token"),
 }
 """Every reader with every answer, and what their options change; two tasks are called as operators are."""

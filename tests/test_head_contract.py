@@ -21,6 +21,7 @@ READ = [
     *READERS,
     {"method": "task_attention", "layers": 2, "feed_forward": False},
     {"method": "task_attention", "start": "mean"},
+    {"method": "task_attention", "layers": 2, "exchange": True},
 ]
 
 

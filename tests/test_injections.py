@@ -7,10 +7,10 @@ import torch
 
 from conftest import plain, tiny_shape
 from injected import (
+    ALL,
     METHODS,
     SMALL,
     TASKS,
-    VARIANTS,
     Watch,
     answers,
     build,
@@ -25,6 +25,7 @@ from injected import (
 from teabert.config import load_recipe, parse_recipe, to_yaml
 from teabert.encoder import Encoder, EncoderShape
 from teabert.errors import UserError
+from teabert.heads import ANSWERS, READERS
 from teabert.injections import INJECTIONS, Injection, check_injection, make_injection
 from teabert.injections.folding import fold
 from teabert.injections.several import Several
@@ -33,8 +34,11 @@ from teabert.optim import CourseAdamW
 from textbook import by_the_book
 
 SHAPES = pytest.mark.parametrize("shape", [{}, {"relative_buckets": 8, "segments": 0}], ids=["bert", "mpnet"])
-FOLDABLE = ["input", VARIANTS[0], "attention", VARIANTS[1], VARIANTS[2], "projected", VARIANTS[3], "gate", "lora"]
-FOLDABLE += [VARIANTS[6], VARIANTS[7], ["input", "attention", "projected", "gate", "lora"]]
+FOLDABLE = [
+    choice
+    for choice in [*ALL, ["input", "attention", "projected", "gate", "lora"]]
+    if all(method.foldable for method, _ in check_injection(choice).values())
+]
 
 
 @every
@@ -302,8 +306,8 @@ def test_one_task_folds_into_a_plain_encoder_with_the_same_answers(choice, task)
     model, rows = build(choice), [pack(chosen({task: 4}))]
     original = {key: value.clone() for key, value in model.encoder.state_dict().items()}
     folded = Model(fold(model.encoder, model.injection, task), plain(), model.heads, model.uses)
-    found = answers(folded, rows)
-    assert all((out - found[key]).abs().max() <= 1e-5 for key, out in answers(model, rows).items())
+    found, injected = answers(folded, rows), answers(model, rows)
+    assert all((out - found[key]).abs().max() <= 1e-5 * max(1, out.abs().max()) for key, out in injected.items())
     assert folded.encoder.state_dict().keys() == original.keys()
     assert all(torch.equal(value, original[key]) for key, value in model.encoder.state_dict().items())
 
@@ -352,8 +356,9 @@ def test_a_mistake_is_refused_before_anything_is_built(choice, message):
 
 @pytest.mark.parametrize("layers", ["2", "1-2", "5-9", 2])
 def test_layers_that_the_encoder_has_not_are_refused_when_built(layers):
-    with pytest.raises(UserError, match="which has 2 layers: 0-1"):
-        build({"method": "gate", "layers": layers})
+    for choice in ({"method": "gate", "layers": layers}, ["input", {"method": "gate", "layers": layers}]):
+        with pytest.raises(UserError, match=r"injection \(gate\): layers: '.*' goes .* which has 2 layers: 0-1"):
+            build(choice)
 
 
 @every
@@ -361,6 +366,24 @@ def test_a_recipe_with_it_is_written_out_and_read_back(choice, tmp_path):
     recipe = parse_recipe({"tasks": ["sst"], "injection": choice})
     (tmp_path / "recipe.yaml").write_text(to_yaml(recipe))
     assert load_recipe(tmp_path / "recipe.yaml").injection == recipe.injection == choice
+
+
+SIZES = [
+    (key, name, option)
+    for key, methods in (("injection", INJECTIONS), ("read", READERS), ("answer", ANSWERS))
+    for name, method in methods.items()
+    for option, field in method.Config.model_fields.items()
+    if field.annotation is int
+]
+
+
+@pytest.mark.parametrize(("key", "name", "option"), SIZES)
+@pytest.mark.parametrize("number", [0, -1, 10**15])
+def test_a_size_beyond_reason_is_refused_before_memory_is_asked_for(key, name, option, number):
+    choice = {"method": name, option: number}
+    given = {"injection": choice} if key == "injection" else {"tasks": {"sts": {"pair": "apart", "head": {key: choice}}}}
+    with pytest.raises(UserError, match=f"{key} \\({name}\\): {option}: {number} does not fit"):
+        parse_recipe({"tasks": ["sst"]} | given)
 
 
 @pytest.mark.parametrize("name", INJECTIONS)

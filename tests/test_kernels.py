@@ -13,8 +13,9 @@ from torch.nn import functional as F
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is first imported
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
+from teabert import kernels
 from teabert.batches import Layout
-from teabert.kernels import Draws
+from teabert.kernels import Draws, why_no_kernels
 from teabert.kernels.adamw import RecordedAdamW
 from teabert.kernels.attention import attend_packed
 from teabert.kernels.linear import linear
@@ -232,3 +233,26 @@ def test_recorded_adamw_goes_on_from_the_state_of_torchs():
     found.step()
     assert torch.allclose(theirs, ours, rtol=1e-5)
     assert np.isclose(found.state_dict()["state"][0]["step"].item(), 2)
+
+
+@pytest.mark.parametrize(
+    ("installed", "capability", "error", "words"),
+    [
+        (False, (9, 0), None, "Triton is not installed (pip install triton)"),
+        (True, (7, 0), None, "older than Triton takes (compute capability 7.0, at least 7.5)"),
+        (True, (9, 0), RuntimeError("Failed to find C compiler.\nSee ..."), "(Failed to find C compiler.)"),
+        (True, (9, 0), None, None),
+    ],
+)
+def test_what_kernels_lack_is_found_before_they_are_needed(monkeypatch, installed, capability, error, words):
+    def probe(x):
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(kernels, "has_triton", lambda: installed)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch, "zeros", lambda *size, device: None)
+    monkeypatch.setattr("teabert.kernels.sums.sum_rows", probe)
+    why = why_no_kernels.__wrapped__(torch.device("cuda"))
+    assert (why is None) if words is None else words in why
+    assert why_no_kernels(torch.device("cpu")) == "there is no GPU"

@@ -27,6 +27,19 @@ def test_answers_are_torchs(tokens, inputs, outputs, bias, mode):
     assert (found - F.linear(x.double(), mine.weight.double(), mine.bias.double() if bias else None)).abs().max() <= 1e-5
 
 
+@settings(max_examples=40)
+@given(st.integers(1, 70), st.integers(1, 33), st.sampled_from(["none", "tanh", "relu"]), st.booleans())
+def test_what_is_activated_at_once_is_what_is_activated_after(tokens, inputs, kind, learns):
+    mine = layer(tokens, inputs)
+    activation = torch.nn.ReLU() if kind == "relu" else torch.nn.GELU(approximate=kind)
+    x = torch.randn(tokens, inputs)
+    with torch.set_grad_enabled(learns):
+        found = mine.activated(x, activation)
+    expected = activation(F.linear(x.double(), mine.weight.double(), mine.bias.double()))
+    assert (found - expected).abs().max() <= 1e-5
+    assert found.requires_grad == learns
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_learning_and_double_precision_are_plain_torch(double):
     mine, x = layer(), torch.randn(5, 24, requires_grad=True)

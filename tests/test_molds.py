@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import tiny_rows
+from conftest import rows_of, tiny_rows
 from injected import TASKS, answers, build, chosen, every, mixed, pack
 from teabert.molds import Frame, Mold, wanted_rows
 
 CPU = torch.device("cpu")
 
 
-def molded(rows, room=9, exact=(), frame=None):
+def molded(rows, room=9, exact=(), frame=None, readable=512):
     """The rows in a frame, by default a new one; whatever lay in it before must not matter"""
     wanted, by_task = {}, {}
     for task in TASKS:
@@ -22,7 +22,7 @@ def molded(rows, room=9, exact=(), frame=None):
             if mine.task == task:
                 wanted.setdefault(task, []).append(row)
                 by_task[task] = mine
-    mold = Mold.of(wanted, by_task, TASKS, room, exact)
+    mold = Mold.of(wanted, by_task, TASKS, room, exact, readable)
     frame = frame or Frame(mold, CPU)
     assert frame.mold == mold
     frame.ints.random_(0, 3)
@@ -90,6 +90,16 @@ def test_labels_and_the_number_of_examples_are_those_of_the_rows():
     for part in frame.batch.parts:
         expected = by_task[part.task].labels[wanted[part.task]]
         assert np.array_equal(part.labels[: len(expected)].numpy(), expected)
+
+
+def test_fillers_are_no_longer_than_what_the_encoder_reads():
+    rows = rows_of("mood", [33, 2])
+    model = build("none", positions=40).double()
+    chosen_rows = [(rows, row) for row in range(2)]
+    frame, _ = molded(chosen_rows, room=4, readable=40)
+    assert frame.batch.layout.place_of_token.max() == 39
+    packed, cast = answers(model, [pack(chosen_rows)]), molded_answers(model, chosen_rows, room=4, readable=40)
+    assert all((cast[key] - out).abs().max() <= 1e-9 for key, out in packed.items())
 
 
 def test_batches_that_mix_their_tasks_differently_share_a_mold():

@@ -106,6 +106,24 @@ def test_first_question_waits_for_others_and_a_full_batch_does_not():
     assert time.monotonic() - begun < 0.15
 
 
+def test_batch_waits_as_long_as_others_come_or_answers_go_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr("teabert.serving.queue.LONGEST", 6)
+    room = queue(budget=99, wait=0.1)
+    put(room, "a", [1])
+    threading.Timer(0.06, room.stir).start()
+    threading.Timer(0.12, put, (room, "b", [1])).start()  # too late for the first's wait, in time for the answer's
+    assert taken(room) == ["a", "b"]
+    put(room, "a", [1])
+    going = [threading.Timer(0.05 * tick, room.stir) for tick in range(1, 30)]
+    for each in going:
+        each.start()
+    begun = time.monotonic()
+    assert taken(room) == ["a"]
+    assert 0.5 < time.monotonic() - begun < 1.2
+    for each in going:
+        each.cancel()
+
+
 def test_calls_come_one_at_a_time_between_batches():
     room = queue(budget=2)
     put(room, "a", [1, 1, 1])

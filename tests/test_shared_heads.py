@@ -65,7 +65,7 @@ def test_the_recipe_that_comes_with_teabert_is_the_papers():
     ("same", "near", "message"),
     [
         (PAIRS, {"answer": "difference", "share": "pairs"}, "tasks.quora.head.share: 'quora' and 'sts' are too unlike"),
-        (PAIRS, {"answer": "difference", "share": "pairs"}, "head.answer: {'method': 'concatenated'} and "),
+        (PAIRS, {"answer": "difference", "share": "pairs"}, "head.answer: concatenated and difference"),
         (PAIRS, PAIRS | {"dropout": 0.5}, "head.dropout: 0.1 and 0.5"),
         (PAIRS, PAIRS | {"read": "first_token"}, "head.read: "),
         (PAIRS, {"answer": "concatenated", "share": "pears"}, "share: 'pairs' is neither another task nor a name that"),
@@ -90,6 +90,18 @@ def test_unlike_tasks_are_refused_in_words_that_name_the_key(same, near, message
 def test_tasks_with_other_outputs_are_refused(first, second, message):
     with pytest.raises(UserError, match=f"tasks.{first}.head.share.*{message}"):
         parse_recipe({"tasks": {first: {"head": {"share": "one"}}, second: {"head": {"share": "one"}}}})
+
+
+def test_a_default_that_is_written_out_makes_no_head_unlike():
+    given = recipe(same={"answer": "dot", "share": "x"}, near={"answer": {"method": "dot", "width": 768}, "share": "x"})
+    assert list(model_of(given).heads) == ["x"]
+    with pytest.raises(UserError, match=r"head.answer: .*'width': 768.* and .*'width': 9"):
+        recipe(same={"answer": "dot", "share": "x"}, near={"answer": {"method": "dot", "width": 9}, "share": "x"})
+
+
+def test_a_lone_task_shares_with_nobody():
+    with pytest.raises(UserError, match=r"tasks.sst.head.share: 'x' .* 'sst' is the only task: leave it out"):
+        parse_recipe({"tasks": {"sst": {"head": {"share": "x"}}}})
 
 
 def test_tasks_with_other_labels_are_refused_although_they_are_as_many():

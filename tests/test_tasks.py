@@ -90,13 +90,13 @@ def test_sequences_follow_from_texts_and_pair():
 @pytest.mark.parametrize(
     ("given", "changes", "message"),
     [
-        (OWN, {"head": {"answer": "dot"}}, "'dot' compares two vectors, but this task has one text"),
-        (PAIR, {"head": {"answer": "cosine"}}, "but this task encodes its pairs together; set pair: apart"),
-        (PAIR, {"pair": "apart"}, "pair: apart gives two vectors, 'linear' reads one; use concatenated, difference, dot"),
+        (OWN, {"head": {"answer": "dot"}}, "'dot' compares two vectors, but this task has one text; use linear"),
+        (PAIR, {"head": {"answer": "cosine"}}, "encodes its pairs together; set pair: apart, or use linear"),
+        (PAIR, {"pair": "apart"}, "apart gives two vectors, 'linear' reads one; use concatenated or difference or dot"),
         (
             PAIR,
             {"pair": "apart", "kind": "classes", "labels": ["a", "b", "c"], "head": {"answer": "dot"}},
-            "'dot' fits kind binary and score, not 'classes'",
+            "'dot' fits kind binary and score, not 'classes'; use concatenated or difference",
         ),
         (OWN, {"head": {"stretch": "sigmoid"}}, "head.stretch: it is for scores; the loss of kind 'binary'"),
         (OWN, {"head": {"stretch": "tanh"}}, "'none', 'raw' or 'sigmoid'"),
@@ -108,6 +108,8 @@ def test_sequences_follow_from_texts_and_pair():
         (OWN, {"head": {"dropout": 1}}, "head.dropout: 1 does not fit: input should be less than 1"),
         (OWN, {"head": {"drop": 1}}, "unknown key 'head.drop'. Did you mean 'dropout'? Accepted: read, answer, dropout,"),
         (OWN, {"head": "linear"}, "head: 'linear' does not fit"),
+        (OWN, {"head": None}, "head: a task needs a head: say how it reads and answers, or leave the key out"),
+        (SCORE, {"head": {"answer": {"method": "dot", "width": 0}}}, "head.answer (dot): width: 0 does not fit"),
         (OWN, {"metrics": ["acuracy"]}, "Unknown metric 'acuracy'. Did you mean 'accuracy'?"),
         (OWN, {"metrics": ["pearson"]}, "metric 'pearson' does not fit kind 'binary'; accuracy, macro_f1, matthews do"),
         (OWN, {"loss": "hinge"}, "Unknown loss 'hinge'. Known: binary_cross_entropy,"),

@@ -10,6 +10,7 @@ import torch
 import tiny
 from teabert import load, parse_recipe, train
 from teabert.calibration import fit_temperature
+from teabert.device import is_out_of_memory, shortcomings
 from teabert.errors import UserError
 from teabert.evaluation import outputs
 from teabert.progress import Progress, Quiet
@@ -293,8 +294,31 @@ def test_skipped_rows_are_counted_and_said(world, tmp_path):
     given["tasks"]["mood"]["on_bad_row"] = "skip"
     heard = Heard()
     Trainer.begin(parse_recipe(given), tmp_path / "run", heard)
-    assert len(heard.heard) == 1
-    assert heard.heard[0].startswith("mood: 1 rows skipped (mood-train.tsv line 26: label 'seven' is not one of 0, 1")
+    [skipped] = [note for note in heard.heard if "skipped" in note]
+    assert skipped.startswith("mood: 1 rows skipped (mood-train.tsv line 26: label 'seven' is not one of 0, 1")
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "native", "line"),
+    [
+        ("cpu", "bf16", True, "there is no GPU: computing on CPU, 1 thread"),
+        ("cpu", "fp32", True, "there is no GPU: computing on CPU, 1 thread"),
+        (
+            "cpu",
+            "fp32",
+            False,
+            "there is no GPU: computing on CPU, 1 thread in fp32, as the processor does not compute in bf16",
+        ),
+        ("cuda", "fp32", False, "computing on Tesla T4 in fp32, as it does not compute in bf16"),
+        ("cuda", "fp32", True, None),
+        ("cuda", "bf16", True, None),
+    ],
+)
+def test_a_line_says_what_is_slower_here(monkeypatch, device, precision, native, line):
+    monkeypatch.setattr("teabert.device.computes_bf16", lambda device: native)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    assert list(shortcomings(torch.device(device), precision)) == ([] if line is None else [line])
 
 
 def test_bf16_keeps_fp32_master_weights_and_stays_close(world, tmp_path):
@@ -321,6 +345,8 @@ def test_bf16_run_gives_scores_in_full_precision(world, tmp_path):
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
         MemoryError("no more"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -340,6 +366,13 @@ def test_out_of_memory_names_what_to_lower_and_leaves_the_checkpoint(world, tmp_
     assert saved == {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
     monkeypatch.undo()
     assert Trainer.resume(tmp_path / "run", Quiet()).run_all().scores()
+
+
+def test_an_error_that_follows_from_a_lack_of_memory_is_one():
+    error = RuntimeError("operation failed due to a previous error during capture")
+    error.__context__ = torch.OutOfMemoryError("CUDA out of memory")
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("operation failed due to a previous error during capture"))
 
 
 def test_an_error_that_is_not_about_memory_is_not_made_one(world, tmp_path, monkeypatch):

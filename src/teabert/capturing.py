@@ -4,12 +4,13 @@ The first batch of a mold learns as usual, which warms up all that a recording n
 played, all later ones are only played. Rows are laid out in pinned memory while earlier steps still run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from teabert.engine import Engine, Loss
-from teabert.kernels import has_triton
+from teabert.kernels import why_no_kernels
 from teabert.molds import Frame, Mold, wanted_rows
 from teabert.sampling import Pairs
 
@@ -17,6 +18,8 @@ AHEAD = 3
 """Batches of a mold that may be laid out before the first of them is read."""
 MOST = 256
 """Molds that are recorded; further ones learn unrecorded."""
+KNOWN = 2 * MOST
+"""Molds whose frames are kept."""
 KEPT = 256
 """Steps whose losses are kept until somebody reads them."""
 
@@ -40,12 +43,13 @@ class Cast:
 class Recorder:
     """The steps of an engine, recorded."""
 
-    def __init__(self, engine: Engine, room: int) -> None:
-        self.engine, self.room = engine, room
+    def __init__(self, engine: Engine, room: int, note: Callable[[str], None] = lambda text: None) -> None:
+        self.engine, self.room, self.note = engine, room, note
+        self.recording = True
         device = engine.model.device
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.exact = engine.compares
+        self.exact, self.readable = engine.compares, engine.model.encoder.shape.longest
         self.tasks = list(engine.tasks)
         self.casts: dict[Mold, Cast] = {}
         self.losses = torch.zeros(len(self.tasks), device=device)
@@ -57,7 +61,7 @@ class Recorder:
         """One step; its losses can be read until KEPT steps later"""
         engine = self.engine
         wanted = wanted_rows(pairs, self.tasks)
-        mold = Mold.of(wanted, engine.source.rows, self.tasks, self.room, self.exact)
+        mold = Mold.of(wanted, engine.source.rows, self.tasks, self.room, self.exact, self.readable)
         cast = self.casts.get(mold) or self._cast(mold)
         pinned = cast.pinned[cast.turn]
         cast.read[cast.turn].synchronize()
@@ -78,13 +82,15 @@ class Recorder:
     def _cast(self, mold: Mold) -> Cast:
         device = self.engine.model.device
         pinned = [Frame(mold, torch.device("cpu"), pinned=True) for _ in range(AHEAD)]
-        cast = self.casts[mold] = Cast(Frame(mold, device), pinned, [torch.cuda.Event() for _ in pinned])
+        cast = Cast(Frame(mold, device), pinned, [torch.cuda.Event() for _ in pinned])
+        if len(self.casts) < KNOWN:
+            self.casts[mold] = cast
         return cast
 
     def _play(self, cast: Cast) -> None:
         cast.met += 1
-        if cast.graph is None and cast.met > 1 and self._recorded < MOST:
-            self._record(cast)
+        if cast.graph is None and cast.met > 1 and self.recording:
+            self._record_if_there_is_room(cast)
         if cast.graph is None:
             self.engine.optimizer.zero_grad(set_to_none=True)
             self._learn(cast.frame)
@@ -95,6 +101,18 @@ class Recorder:
     @property
     def _recorded(self) -> int:
         return sum(cast.graph is not None for cast in self.casts.values())
+
+    def _record_if_there_is_room(self, cast: Cast) -> None:
+        """Nothing has run while a step was being recorded, so that it can still be learned unrecorded"""
+        why = f"{MOST} are"
+        try:
+            self._record(cast)
+        except torch.OutOfMemoryError:
+            why = "they do not fit into the GPU's memory beside those that are"
+            self.engine.optimizer.zero_grad(set_to_none=True)
+        if cast.graph is None or self._recorded == MOST:
+            self.recording = False
+            self.note(f"steps of further shapes are not recorded: {why}. Fewer tasks in a batch make fewer shapes")
 
     def _record(self, cast: Cast) -> None:
         from teabert.kernels.adamw import RecordedAdamW
@@ -128,10 +146,8 @@ def seed_of(seed: int, step: int) -> int:
 
 def why_not(engine: Engine, encoded: bool, accumulate: int) -> str | None:
     """Why this engine's steps are not recorded; nothing where they are"""
-    if engine.model.device.type != "cuda":
-        return "there is no GPU"
-    if not has_triton():
-        return "Triton is not installed (pip install triton)"
+    if (why := why_no_kernels(engine.model.device)) is not None:
+        return why
     if encoded:
         return "the encoder's answers are kept, and heads alone are quick"
     if engine.surgery is not None:

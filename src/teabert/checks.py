@@ -1,10 +1,11 @@
 """What relates several parts of a recipe: refused before any file is read or weight is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from teabert.heads import ANSWERS, READERS
 from teabert.injections import check_injection
-from teabert.methods import as_mapping
+from teabert.methods import Choice, as_mapping, resolve
 from teabert.tasks import Task
 from teabert.tasks.extra import lender
 
@@ -54,16 +55,15 @@ def check_shared_head(task: Task, others: Sequence[Task]) -> None:
     key = f"tasks.{task.name}.head.share"
     sharing = [other for other in others if other.head_name == task.head_name]
     if not sharing:
-        raise ValueError(
-            f"{key}: '{task.head.share}' is neither another task nor a name that another task gives. Name one of"
-            f" {', '.join(other.name for other in others) or 'several tasks'}, or give the same name to both."
-        )
+        advice = f"Name one of {', '.join(other.name for other in others)}, or give the same name to both."
+        advice = advice if others else f"'{task.name}' is the only task: leave it out."
+        raise ValueError(f"{key}: '{task.head.share}' is neither another task nor a name that another task gives. {advice}")
     for other in sharing:
-        unlike = [what for what, mine in head_facts(task).items() if mine != head_facts(other)[what]]
+        ours, theirs = head_facts(task), head_facts(other)
+        unlike = "; ".join(f"{what}: {mine} and {theirs[what]}" for what, mine in ours.items() if mine != theirs[what])
         if unlike:
-            shown_facts = "; ".join(f"{what}: {head_facts(task)[what]} and {head_facts(other)[what]}" for what in unlike)
             raise ValueError(
-                f"{key}: '{task.name}' and '{other.name}' are too unlike to share a head ({shown_facts})."
+                f"{key}: '{task.name}' and '{other.name}' are too unlike to share a head ({unlike})."
                 " Make these alike, or give each its own head."
             )
 
@@ -72,11 +72,18 @@ def head_facts(task: Task) -> dict[str, Any]:
     """What tasks that share a head must have in common."""
     several = task.outputs > 1  # a single number may mean a yes or no to one task and a score to another
     return {
-        "head.read": as_mapping(task.head.read),
-        "head.answer": as_mapping(task.head.answer),
+        "head.read": complete(READERS, task.head.read),
+        "head.answer": complete(ANSWERS, task.head.answer),
         "head.dropout": task.head.dropout,
         "sequences for an example": task.sequences,
         "outputs": task.outputs,
         "kind": task.kind if several else None,
         "labels": task.labels if several else None,
     }
+
+
+def complete(methods: Mapping[str, Any], choice: Choice) -> Any:
+    """A method with all its options, given or not; its name alone where it has none."""
+    _, options = resolve(methods, choice, "head")
+    name, values = as_mapping(choice)["method"], options.model_dump()
+    return {"method": name} | values if values else name

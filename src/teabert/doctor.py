@@ -3,11 +3,16 @@
 import importlib.util
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from teabert import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 EXTRAS = {
     "data": ("pyarrow", "reads parquet files"),
@@ -52,12 +57,32 @@ def _devices() -> Iterator[Finding]:
         return
     import torch
 
-    from teabert.device import computes_bf16, pick_device, pick_precision
+    from teabert.device import describe, pick_device, pick_precision
+    from teabert.experiments.sharing_gpu import CONTROL
+    from teabert.kernels import why_no_kernels
 
     device = pick_device()
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    bf16 = "computes in bf16" if computes_bf16(device) else "no native bf16"
-    yield Finding("device", f"{name}; {bf16}; precision auto means {pick_precision('auto', device)}")
+    yield Finding("device", describe(device))
+    yield Finding("precision", f"auto means {pick_precision('auto', device)}: {_bf16(device)}")
+    why = why_no_kernels(torch.empty(0, device=device).device)
+    advice = "pip install triton" if why and "not installed" in why else ""
+    yield Finding(
+        "recorded steps", f"no: {why}" if why else "yes, with Triton's kernels where the precision is bf16", advice
+    )
+    if device.type == "cuda":
+        found = shutil.which(CONTROL) is not None
+        yield Finding("several runs at once", "side by side" if found else f"in turns: {CONTROL} is not here")
+    else:
+        fast = torch.backends.mkldnn.is_available()
+        yield Finding("oneDNN", "lays out weights for this processor" if fast else "not in this torch: answers are slower")
+
+
+def _bf16(device: "torch.device") -> str:
+    from teabert.device import computes_bf16
+
+    if computes_bf16(device):
+        return "bf16 is computed natively"
+    return "the GPU is older than bf16" if device.type == "cuda" else "this processor has neither AVX512-BF16 nor AMX"
 
 
 def _encoders() -> Iterator[Finding]:

@@ -131,7 +131,9 @@ class SumNorm(nn.LayerNorm):
             facts = (self.weight, self.bias, self.eps, rate, draws or Draws(added))
             return Stream(*sum_norm(x.exact, added, shift, *facts))
         added = added if shift is None else added + shift
-        total = super().forward(x.exact + (added if dropout is None else dropout(added)))
+        if dropout is not None and self.training:  # asked here, as every call costs a text that is read alone
+            added = dropout(added)
+        total = F.layer_norm(x.exact + added, self.normalized_shape, self.weight, self.bias, self.eps)
         return Stream(total, total)
 
 
@@ -163,7 +165,7 @@ class Block(nn.Module):
         hook = injection.attended if injection.changes("attended") else None
         x = self.add(self.attention_norm, x, self.output, context, hook, at)
         hook = injection.fed_forward if injection.changes("fed_forward") else None
-        return self.add(self.final_norm, x, self.outer, self.activation(self.inner(x.working)), hook, at)
+        return self.add(self.final_norm, x, self.outer, self.inner.activated(x.working, self.activation), hook, at)
 
     def add(self, norm: SumNorm, x: Stream, linear: Linear, read: Tensor, hook: Hook | None, at: Site) -> Stream:
         """LayerNorm of x and what a matrix makes of `read`, dropped out and then changed by the injection's hook"""
@@ -257,7 +259,8 @@ def attend(
         sizes = [group.sequences for group in layout.groups]
         prefixes = list(zip(prefix[0].split(sizes), prefix[1].split(sizes), strict=True))
     groups = zip(layout.groups, prefixes, strict=True)
-    return torch.cat([_attend_group(q, k, v, group, bias, dropout, prefix) for group, prefix in groups])
+    contexts = [_attend_group(q, k, v, group, bias, dropout, prefix) for group, prefix in groups]
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
 def _attend_group(

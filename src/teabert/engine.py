@@ -11,7 +11,7 @@ from teabert.batches import Batch
 from teabert.config import Recipe
 from teabert.dataset import balanced
 from teabert.device import autocast
-from teabert.kernels import has_triton
+from teabert.kernels import why_no_kernels
 from teabert.linear import Linear
 from teabert.losses import find_loss, label_weights, make_loss
 from teabert.model import Model
@@ -46,7 +46,7 @@ class Engine:
         factor = (self.weighting.lr or recipe.lr) / recipe.lr
         learned = self.weighting.named_parameters(prefix="weighting")
         self.optimizer = build_optimizer(model.named_parameters(), self.settings, recipe.lr, learned, factor)
-        if model.device.type == "cuda" and has_triton() and self.settings.precision == "bf16":
+        if self.settings.precision == "bf16" and why_no_kernels(model.device) is None:
             self.keep_copies(model.encoder.blocks)
         shared = model.shared_parameters() if self.settings.surgery != "none" else []
         project = self.settings.surgery == "pcgrad"

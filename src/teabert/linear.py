@@ -4,6 +4,7 @@ of oneDNN; where a GPU learns in bf16, also in bf16.
 What it computes is torch's linear layer, up to rounding. Learning, other devices and processors without oneDNN use that.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,13 +31,29 @@ class Linear(nn.Linear):
             from teabert.kernels.linear import linear
 
             return linear(x, self.weight, self.bias, *self.copies)
-        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        precision = self._precision_of_answers(x)
+        return F.linear(x, self.weight, self.bias) if precision is None else self._answer(x, precision)
+
+    def activated(self, x: Tensor, activation: nn.Module) -> Tensor:
+        """activation(x W^T + b): oneDNN applies a GELU before anything is written down"""
+        if isinstance(activation, nn.GELU):
+            precision = self._precision_of_answers(x)
+            if precision is not None:
+                return self._answer(x, precision, "gelu", activation.approximate)
+        out: Tensor = activation(self(x))
+        return out
+
+    def _precision_of_answers(self, x: Tensor) -> torch.dtype | None:
+        """In which precision oneDNN computes; nothing where torch does"""
         if torch.is_grad_enabled():
             self._laid_out = None  # what learns will change, and fused optimisers do not count up the weights' version
-        if torch.is_grad_enabled() or not x.is_cpu or precision not in PRECISIONS or not _is_available():
-            return F.linear(x, self.weight, self.bias)
+            return None
+        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        return precision if x.is_cpu and precision in PRECISIONS and _is_available() else None
+
+    def _answer(self, x: Tensor, precision: torch.dtype, activation: str = "none", how: str = "") -> Tensor:
         weight, bias = self._packed(precision)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, "none", [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, activation, [], how)
         return out
 
     def product(self, x: Tensor) -> Tensor:
@@ -59,16 +76,19 @@ class Linear(nn.Linear):
 
     def _packed(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weights and bias in that precision, made anew where the weights have changed"""
-        version = 0 if self.weight.is_inference() else self.weight._version
-        now = (self.weight.data_ptr(), version, precision)
+        weight = self.weight
+        now = (weight.data_ptr(), 0 if weight.is_inference() else weight._version, precision)
         if self._laid_out is None or self._laid_out[0] != now:
-            weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach().to(precision))
             bias = None if self.bias is None else self.bias.detach().to(precision)
-            self._laid_out = (now, weight, bias)
+            self._laid_out = now, torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(precision)), bias
         return self._laid_out[1:]
+
+
+@cache
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def _is_available() -> bool:
     """Not while a graph is traced, which is to run elsewhere"""
-    tracing = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    return not tracing and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is None and _has_onednn()

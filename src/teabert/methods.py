@@ -22,6 +22,6 @@ def resolve(methods: Mapping[str, Any], choice: Choice, what: str) -> tuple[Any,
     if not isinstance(name, str):
         raise UserError(f"{what}: say which method, as a name or as {{method: NAME, ...}}. Known: {', '.join(methods)}.")
     if name not in methods:
-        raise unknown(what, name, methods)
+        raise unknown(what.rpartition(".")[2], name, methods)
     method = methods[name]
     return method, parse(method.Config, given, f"{what} ({name})")

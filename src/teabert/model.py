@@ -104,8 +104,8 @@ class Model(nn.Module):
 
 def build_head(task: Task, encoder: Encoder) -> Head:
     """A task's head, newly initialised."""
-    reader, reader_config = resolve(READERS, task.head.read, "read")
-    answer, answer_config = resolve(ANSWERS, task.head.answer, "answer")
+    reader, reader_config = resolve(READERS, task.head.read, "head.read")
+    answer, answer_config = resolve(ANSWERS, task.head.answer, "head.answer")
     shape = encoder.shape
     return Head(
         reader(reader_config, shape, task.sequences),

@@ -19,7 +19,7 @@ from teabert.sampling import Pairs
 STEP = 128
 """Room for tokens comes in multiples of this, or of an eighth of the power of two below, if that is more."""
 SHORTEST = 32
-"""The longest sequence is rounded up to a power of two, at least this."""
+"""The longest sequence is rounded up to a power of two, at least this, but to no more than the encoder reads."""
 Wanted = dict[str, list[int]]
 """The rows of each task."""
 
@@ -49,15 +49,22 @@ class Mold:
 
     @classmethod
     def of(
-        cls, wanted: Wanted, rows: Mapping[str, Rows], tasks: Sequence[str], room: int, exact: Sequence[str] = ()
+        cls,
+        wanted: Wanted,
+        rows: Mapping[str, Rows],
+        tasks: Sequence[str],
+        room: int,
+        exact: Sequence[str] = (),
+        readable: int = 512,
     ) -> Self:
         """The mold that these rows fit. Every task that is met has as many seats as the batch has room, so that it does
-        not matter how many examples are whose; but one in `exact` no more than it takes, as its loss compares them."""
+        not matter how many examples are whose; but one in `exact` no more than it takes, as its loss compares them.
+        readable: the most tokens that the encoder reads as one sequence, be it a filler"""
         total = sum(map(len, wanted.values()))
         room = room if total <= room else 1 << (total - 1).bit_length()
         seats = tuple(_seats(task, picked, rows[task], tasks, room, exact) for task, picked in wanted.items())
         sizes = [len(ids) for task in wanted for ids in _sequences(rows[task], wanted[task])]
-        longest = max(SHORTEST, 1 << (max(sizes) - 1).bit_length())
+        longest = min(readable, max(SHORTEST, 1 << (max(sizes) - 1).bit_length()))
         step = _step(sum(sizes))
         tokens = -(-sum(sizes) // step) * step
         own = room * max(each.sequences for each in seats)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from teabert.errors import UserError
-from teabert.kernels import has_triton
+from teabert.kernels import why_no_kernels
 from teabert.settings import Settings
 
 ScheduleName = Literal["constant", "linear", "cosine"]
@@ -160,7 +160,7 @@ def build_optimizer(
         {"params": list(weighting), "weight_decay": 0.0, "factor": factor},
     ]
     groups = [group for group in groups if group["params"]]
-    if named[0][1].is_cuda and has_triton():
+    if why_no_kernels(named[0][1].device) is None:
         from teabert.kernels.adamw import RecordedAdamW
 
         return RecordedAdamW(groups, lr, settings.betas, settings.eps, course=settings.optimizer == "course")

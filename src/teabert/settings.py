@@ -11,6 +11,9 @@ from teabert.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
+WIDEST, DEEPEST = 65_536, 100
+"""The most numbers in a row, and the most layers, that a method's options may ask for; beyond lies a mistyped number."""
+
 
 class Settings(BaseModel):
     """Base of everything that is configured: frozen, no unknown keys, help text beneath each field."""

@@ -15,6 +15,8 @@ ENCODE_TOKENS = 4096
 """Tokens in a batch where nothing is learned: enough to keep the processor busy, little memory."""
 GPU_TOKENS = 65536
 """The same on a GPU."""
+KEPT_TOKENS = 8 * 2**20
+"""Tokens of batches that a GPU keeps for the next time they are judged: a third of a gigabyte."""
 
 
 def tokens_at_once(device: torch.device) -> int:
@@ -55,10 +57,12 @@ class Source:
                 if advance:
                     advance(batch.examples)
             return
+        fits = sum(int(rows.lengths().sum()) for rows in self.rows.values()) <= KEPT_TOKENS
+        keeps = device.type == "cuda" and fits and type(self) is Source  # what an encoder answered is large
         kept: list[Batch] = []
         for _, pairs in self.sweep(device, advance):
             batch = self.batch(pairs).to(device)
-            kept += [batch] if device.type == "cuda" else []
+            kept += [batch] if keeps else []
             yield batch
         self.laid_out = (device, kept) if kept else None
 

@@ -20,7 +20,7 @@ from teabert.calibration import fit
 from teabert.capturing import Recorder, why_not
 from teabert.config import Recipe, load_recipe
 from teabert.dataset import Examples, read_examples, tokenise
-from teabert.device import is_out_of_memory, pick_device, pick_precision
+from teabert.device import is_out_of_memory, pick_device, pick_precision, shortcomings
 from teabert.encoder import EncoderShape
 from teabert.engine import Engine, Loss
 from teabert.errors import UserError
@@ -196,11 +196,13 @@ class Trainer:
     def make_recorder(self) -> Recorder | None:
         """Where a GPU can play back recorded steps; a line on why it cannot"""
         settings = self.recipe.train
+        self.progress.notes(shortcomings(self.device, settings.precision))
         if self.device.type != "cuda" or not settings.record:
             return None
         why = why_not(self.engine, type(self.source) is not Source, settings.accumulate)
         if why is None:
-            return Recorder(self.engine, self.recipe.sampling.batch if self.recipe.sampling.tokens is None else 1)
+            room = self.recipe.sampling.batch if self.recipe.sampling.tokens is None else 1
+            return Recorder(self.engine, room, self.progress.note)
         self.progress.note(f"steps are not recorded: {why}")
         return None
 

@@ -29,12 +29,21 @@ def shared_gpu(processes: int) -> Iterator[str | None]:
         return
     with tempfile.TemporaryDirectory(prefix="teabert-mps-") as folder:
         os.environ.update(dict.fromkeys(FOLDERS, folder))
+        why = _say(["-d"])
+        if why is not None:
+            _forget()
         try:
-            yield _say(["-d"])
+            yield None if why is None else f"{why}, so the GPU takes the {processes} runs in turns"
         finally:
-            _say([], "quit\n")
-            for name in FOLDERS:
-                os.environ.pop(name, None)
+            if why is None:
+                _say([], "quit\n")
+                _forget()
+
+
+def _forget() -> None:
+    """Processes that start from now on do not look for the service"""
+    for name in FOLDERS:
+        os.environ.pop(name, None)
 
 
 def _say(arguments: list[str], words: str = "") -> str | None:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from teabert.settings import Settings
+from teabert.settings import WIDEST, Settings
 
 Stretch = Literal["none", "raw", "sigmoid"]
 """How a head's number becomes a score in the range of its task: as it is; stretched over the range, 0 to its lowest and 1
@@ -100,7 +101,7 @@ class Dot(Answer):
     class Config(Settings):
         """Options of dot."""
 
-        width: int = 768
+        width: int = Field(768, ge=1, le=WIDEST)
         """Width of the projection; the paper takes 768 for Quora and 3072 for STS."""
 
     def __init__(self, config: Config, width: int, outputs: int) -> None:

@@ -5,7 +5,7 @@ layer is attention and its output projection alone, without residual, LayerNorm 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from teabert.batches import Layout, Part
 from teabert.encoder import EncoderShape
 from teabert.heads.reading import Reader, Reading
-from teabert.settings import Settings
+from teabert.settings import DEEPEST, Settings
 
 RATE = 0.1
 """Dropout inside the layers, as in the paper's code."""
@@ -56,6 +56,16 @@ class Pack:
     def ungrid(self, x: Tensor) -> Tensor:
         """(examples, longest, ...) -> (tokens, ...)"""
         return x.reshape(-1, *x.shape[2:]).index_select(0, self.places)
+
+    def firsts(self) -> "Pack":
+        """The first token of each example alone"""
+        own = torch.arange(self.starts.shape[0], device=self.starts.device)
+        return replace(self, tokens=self.tokens[self.starts], starts=own, places=own, real=self.real[:, :1])
+
+    def beside(self, x: Tensor, other: "Pack") -> Tensor:
+        """(tokens of `other`, width) -> (tokens, width): what the other has at each token's place, zeros past its end"""
+        grid = other.grid(x).masked_fill(~other.real.unsqueeze(-1), 0.0)
+        return self.ungrid(F.pad(grid, (0, 0, 0, self.real.shape[1] - other.real.shape[1])))
 
 
 class Grid(Pack):
@@ -141,12 +151,15 @@ class TaskAttention(Reader):
     class Config(Settings):
         """Options of task_attention."""
 
-        layers: int = Field(1, ge=1)
+        layers: int = Field(1, ge=1, le=DEEPEST)
         """How many; the paper has 2 for SST, 1 for Quora and 3 for STS."""
         bare_last: bool | None = None
         """Whether the last layer is bare; left out: for pairs, as in the paper's code."""
         feed_forward: bool = True
         """Feed-forward parts in the full layers: on as in the paper's code, off as in its table of parameters."""
+        exchange: bool = False
+        """Full layers over a pair add to each token what the other text's token at its place heard, as in the paper's
+        code, instead of what it heard itself. Where the other text has ended they add nothing."""
         start: Literal["default", "uniform", "mean"] = "default"
         """New weights: torch's default; queries, keys and values uniform in a range (the paper's experiment 2); or such
         that one bare layer starts exactly as mean pooling."""
@@ -166,6 +179,7 @@ class TaskAttention(Reader):
     def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
         super().__init__(config, shape, sequences)
         cross = sequences == 2
+        self.exchange = config.exchange
         bare_last = (cross or config.start == "mean") if config.bare_last is None else config.bare_last
         bare = [bare_last and layer == config.layers - 1 for layer in range(config.layers)]
         self.layers = nn.ModuleList(Layer(shape, cross, last, config.feed_forward) for last in bare)
@@ -185,20 +199,27 @@ class TaskAttention(Reader):
 
     def over(self, states: Tensor, one: Pack, two: Pack | None) -> tuple[Tensor, Tensor | None]:
         """The same, for states of which it is known where the texts lie"""
-        x = F.embedding(one.tokens, states)
+        packs = [one] if two is None else [one, two]
+        texts = [F.embedding(pack.tokens, states) for pack in packs]
+        *lower, last = self.stack
+        for layer in lower:
+            texts = self.apply_layer(layer, texts, packs, texts, packs)
+        firsts = [F.embedding(pack.starts, x) for pack, x in zip(packs, texts, strict=True)]
+        # nothing else is read, so nothing else need ask in the last layer
+        found = self.apply_layer(last, firsts, [pack.firsts() for pack in packs], texts, packs)
         if two is None:
-            for layer in self.stack:
-                x = layer.finish(x, layer.attention(x, x, one, one))
-            return F.embedding(one.starts, x), None
-        y = F.embedding(two.tokens, states)
-        for layer in self.stack:
-            # each text's tokens ask the other text, and keep what they heard. The paper's code adds what text 2 heard to
-            # text 1, token by token, although only their [CLS] correspond
-            heard = layer.attention(x, y, one, two), layer.attention(y, x, two, one)
-            x, y = layer.finish(x, heard[0]), layer.finish(y, heard[1])
-        first, second = F.embedding(one.starts, x), F.embedding(two.starts, y)
+            return found[0], None
         # after a bare layer the first vector is, as in the paper, what was heard of text 1
-        return (second, first) if self.stack[-1].bare else (first, second)
+        return (found[1], found[0]) if last.bare else (found[0], found[1])
+
+    def apply_layer(
+        self, layer: Layer, asking: list[Tensor], of: list[Pack], asked: list[Tensor], over: list[Pack]
+    ) -> list[Tensor]:
+        """What a layer makes of each text's tokens, or of some of them: a text alone asks itself, two ask each other"""
+        heard = [layer.attention(*each) for each in zip(asking, asked[::-1], of, over[::-1], strict=True)]
+        if self.exchange and len(of) == 2 and not layer.bare:
+            heard = [of[0].beside(heard[1], of[1]), of[1].beside(heard[0], of[0])]
+        return [layer.finish(x, each) for x, each in zip(asking, heard, strict=True)]
 
 
 def _start(attention: Attention, config: TaskAttention.Config) -> None:

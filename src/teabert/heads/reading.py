@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from teabert.batches import Layout, Part
 from teabert.encoder import Encoder, EncoderShape
-from teabert.settings import Settings
+from teabert.settings import DEEPEST, Settings
 
 
 class Reading:
@@ -90,9 +90,9 @@ class Perceptron(Reader):
     class Config(Settings):
         """Options of mlp."""
 
-        times: int = Field(2, ge=1)
+        times: int = Field(2, ge=1, le=64)
         """The inner layer is so many times as wide as the encoder; at 2 a pair is as large as a bare attention layer."""
-        layers: int = Field(1, ge=1)
+        layers: int = Field(1, ge=1, le=DEEPEST)
         """How many such pairs of layers, one after another."""
 
     def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:

@@ -11,6 +11,7 @@ from teabert.injections.base import Injection, Site
 from teabert.injections.gate import Gate
 from teabert.injections.input import Input
 from teabert.injections.lora import LoRA
+from teabert.injections.options import check_layers
 from teabert.injections.pal import ProjectedAttentionLayers
 from teabert.injections.prefix import Prefix
 from teabert.injections.projected import Projected
@@ -60,7 +61,10 @@ def _name(choice: Choice) -> str:
 
 def make_injection(choice: Injections, shape: "EncoderShape", tasks: Sequence[str]) -> Injection:
     """The injection that a recipe names, newly initialised."""
-    made = {name: method(config, shape, tasks) for name, (method, config) in check_injection(choice).items()}
+    found = check_injection(choice)
+    for name, (_, config) in found.items():
+        check_layers(config, shape.layers, name)
+    made = {name: method(config, shape, tasks) for name, (method, config) in found.items()}
     return Several(made, tasks) if len(made) > 1 else next(iter(made.values()))
 
 

@@ -1,6 +1,6 @@
 """Bottlenecks per task after the attention and after the feed-forward: x + up(gelu(down(x))) (Houlsby et al. 2019).
 
-Only the bottlenecks are a task's own; the paper also gave each task its layer norms.
+Only the bottlenecks are a task's own, as in AdapterHub's library; the paper's code also gave each task its layer norms.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from teabert.injections.base import Injection, Site
 from teabert.injections.options import LayerOptions, Span
 from teabert.injections.pertask import PerTask, by_task
+from teabert.settings import WIDEST
 
 if TYPE_CHECKING:
     from teabert.encoder import EncoderShape
@@ -29,7 +30,7 @@ class Adapter(Injection):
     class Config(LayerOptions):
         """Options of adapter; safe starts the way up at zero, paper near it."""
 
-        size: int = Field(64, ge=1)
+        size: int = Field(64, ge=1, le=WIDEST)
         """Width of the bottleneck."""
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:

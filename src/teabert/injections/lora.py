@@ -13,6 +13,7 @@ from teabert.injections.base import Injection, Site
 from teabert.injections.folding import block
 from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, by_task
+from teabert.settings import WIDEST
 
 if TYPE_CHECKING:
     from teabert.encoder import Encoder, EncoderShape
@@ -24,7 +25,7 @@ class LoRA(Injection):
     class Config(LayerOptions):
         """Options of lora; B starts at zero either way, A as in peft (safe) or normal (paper)."""
 
-        rank: int = Field(8, ge=1)
+        rank: int = Field(8, ge=1, le=WIDEST)
         """Rank of the update."""
         alpha: float = Field(16.0, gt=0)
         """The update is multiplied by alpha / rank."""

@@ -43,6 +43,7 @@ class Span:
 
     def __init__(self, options: Settings, layers: int) -> None:
         self.layers = _range(options.layers, layers) if isinstance(options, LayerOptions) else range(layers, layers)
+        assert self.layers.stop <= layers, "check_layers comes first"
         self.shared = isinstance(options, LayerOptions) and options.share_layers
 
     def __contains__(self, layer: int) -> bool:
@@ -62,10 +63,13 @@ def _range(text: str, layers: int) -> range:
     if text == "all":
         return range(layers)
     first, _, last = text.partition("-")
-    start, stop = int(first), int(last or first) + 1
-    if stop > layers:
+    return range(int(first), int(last or first) + 1)
+
+
+def check_layers(options: Settings, layers: int, method: str) -> None:
+    """Refuse layers that the encoder has not."""
+    if isinstance(options, LayerOptions) and _range(options.layers, layers).stop > layers:
         raise UserError(
-            f"injection: layers '{text}' goes beyond the encoder, which has {layers} layers: 0-{layers - 1}."
-            " Name layers among them, or write 'all'."
+            f"injection ({method}): layers: '{options.layers}' goes beyond the encoder, which has {layers} layers:"
+            f" 0-{layers - 1}. Name layers among them, or write 'all'."
         )
-    return range(start, stop)

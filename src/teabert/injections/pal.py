@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from teabert.injections.base import Injection, Site
 from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask, by_task
+from teabert.settings import WIDEST
 
 if TYPE_CHECKING:
     from teabert.encoder import EncoderShape
@@ -27,9 +28,9 @@ class ProjectedAttentionLayers(Injection):
     class Config(LayerOptions):
         """Options of pal; safe starts U at zero, paper starts everything normal."""
 
-        width: int = Field(204, ge=1)
+        width: int = Field(204, ge=1, le=WIDEST)
         """Width of the attention."""
-        attention_heads: int = Field(12, ge=1)
+        attention_heads: int = Field(12, ge=1, le=WIDEST)
         """They share the width equally."""
 
         @model_validator(mode="after")

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from teabert.injections.base import Injection, Site
 from teabert.injections.options import LayerOptions
 from teabert.injections.pertask import PAPER, PerTask
+from teabert.settings import WIDEST
 
 if TYPE_CHECKING:
     from teabert.encoder import EncoderShape
@@ -29,7 +30,7 @@ class Prefix(Injection):
     class Config(LayerOptions):
         """Options of prefix; safe starts the values at zero, which is near BERT, paper starts everything normal."""
 
-        length: int = Field(8, ge=1)
+        length: int = Field(8, ge=1, le=WIDEST)
         """Keys and values per task and layer."""
 
     def __init__(self, config: Config, shape: "EncoderShape", tasks: Sequence[str]) -> None:

@@ -17,6 +17,10 @@ HEAD_WIDTHS = (16, 32, 64, 128)
 """What matrix units take"""
 
 
+CAPABILITY = (7, 5)
+"""Compute capability of the oldest GPU that Triton is used on"""
+
+
 @cache
 def has_triton() -> bool:
     """Whether Triton is installed: torch brings it along on Linux with a GPU."""
@@ -24,7 +28,28 @@ def has_triton() -> bool:
 
 
 @cache
-def _is_modern(device: torch.device) -> bool:
+def why_no_kernels(device: torch.device) -> str | None:
+    """What is missing where kernels cannot run; nothing where they can, which is found out by running one"""
+    if device.type != "cuda":
+        return "there is no GPU"
+    if not has_triton():
+        return "Triton is not installed (pip install triton)"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < CAPABILITY:
+        found, wanted = (".".join(map(str, each)) for each in (capability, CAPABILITY))
+        return f"the GPU is older than Triton takes (compute capability {found}, at least {wanted})"
+    try:
+        from teabert.kernels.sums import sum_rows
+
+        sum_rows(torch.zeros(1, 32, device=device))
+    except Exception as error:  # a compiler that is missing, a driver that is too old: each comes as a class of its own
+        words = str(error).strip().splitlines()
+        return f"Triton cannot make kernels here ({words[0] if words else type(error).__name__})"
+    return None
+
+
+@cache
+def _multiplies_bf16(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -48,8 +73,8 @@ def usable(x: Tensor) -> bool:
         and _wanted.get()
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and has_triton()
-        and _is_modern(x.device)
+        and _multiplies_bf16(x.device)
+        and why_no_kernels(x.device) is None
     )
 
 

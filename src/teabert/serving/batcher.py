@@ -117,6 +117,7 @@ class Batcher:
             except Problem as problem:
                 raise self._with_retry(problem) from None
             await self._wait(ticket, arrived, gone)
+            self.queue.stir()
         answers = [answer for answer in ticket.answers if answer is not None]
         assert len(answers) == len(requests), "an answer is missing"
         return answers
@@ -200,6 +201,7 @@ class Batcher:
                 work.call()
             if work.batch:
                 self._answer(work.batch)
+                self.queue.stir()
 
     def _answer(self, batch: list[Turn]) -> None:
         questions = [question for turn in batch if not turn.ticket.cancelled for question in turn.questions]

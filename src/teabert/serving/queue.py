@@ -14,6 +14,9 @@ from teabert.answers import Answer
 from teabert.requests import Prepared, Refusal, Request
 from teabert.serving.problems import Problem
 
+LONGEST = 10
+"""How many times its wait a batch waits at most, however many keep coming."""
+
 
 @dataclass(eq=False)
 class Ticket:
@@ -85,13 +88,13 @@ class FairQueue:
     def __init__(self, limit: int, client_limit: int, call_limit: int, budget: int, wait: float) -> None:
         self.limit, self.client_limit, self.call_limit = limit, client_limit, call_limit
         self.budget, self.wait = budget, wait
-        """tokens in a batch; seconds that its first question waits for others"""
+        """tokens in a batch; seconds without anything coming or going after which it is not waited for more"""
         self.lines: dict[str, deque[Turn]] = {}
         """whose turn is next comes first"""
         self.counts: dict[str, int] = {}
         self.calls: deque[Callable[[], None]] = deque()
         self.questions = self.tokens = 0
-        self.since = 0.0
+        self.stirred = 0.0
         self.closed = False
         self.changed = Condition()
 
@@ -101,8 +104,7 @@ class FairQueue:
         with self.changed:
             mine = self.counts.get(ticket.client, 0) + count
             self._check_room(mine, count)
-            if self.questions == 0:
-                self.since = time.monotonic()
+            self.stir()
             self.lines.setdefault(ticket.client, deque()).extend(given)
             self.counts[ticket.client] = mine
             before, self.tokens = self.tokens, self.tokens + sum(turn.tokens for turn in given)
@@ -152,13 +154,18 @@ class FairQueue:
                 self._gather()
             return Work(call, list(self._fill()))
 
+    def stir(self) -> None:
+        """A question has come or an answer gone: others are likely to follow, for clients that were answered ask again."""
+        self.stirred = time.monotonic()
+
     def _gather(self) -> None:
         """Give others the time to join the batch"""
-        until = self.since + self.wait
+        until = time.monotonic() + LONGEST * self.wait
         while self.tokens < self.budget and not (self.closed or self.calls):
-            left = until - time.monotonic()
-            if left <= 0 or not self.changed.wait(left):
+            left = min(self.stirred + self.wait, until) - time.monotonic()
+            if left <= 0:
                 return
+            self.changed.wait(left)
 
     def _fill(self) -> Iterator[Turn]:
         used = 0

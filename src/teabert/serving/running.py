@@ -1,5 +1,6 @@
 """`teabert serve`: a run folder, listening until it is told to stop; what was accepted by then is still answered."""
 
+import gc
 import socket
 import time
 from collections.abc import Callable
@@ -47,6 +48,8 @@ def serve_model(
     say(f"Serving {', '.join(model.tasks)} at http://{shown}:{port} (routes: /docs). Stop with Ctrl+C.")
     if settings.host not in LOCAL and settings.api_key is None:
         say("note: whoever reaches this address may ask. Set TEABERT_API_KEY to want a key.")
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through all of torch for garbage takes a tenth of a second
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn raises it again once everything is answered

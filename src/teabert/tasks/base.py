@@ -58,9 +58,15 @@ class HeadChoice(Settings):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        resolve(READERS, self.read, "read")
-        resolve(ANSWERS, self.answer, "answer")
+        resolve(READERS, self.read, "head.read")
+        resolve(ANSWERS, self.answer, "head.answer")
         return self
+
+
+def _some_head(given: object) -> object:
+    if given is None:
+        raise ValueError("a task needs a head: say how it reads and answers, or leave the key out for the usual one")
+    return given
 
 
 class Extra(Settings):
@@ -114,7 +120,7 @@ class Task(Settings):
     """Encode a pair as one sequence with segments (better), or as two sequences (the papers' way)."""
     max_tokens: int | None = Field(None, ge=8)
     """Longer texts are cut to so many tokens; without it, to what the encoder can take."""
-    head: HeadChoice = HeadChoice()
+    head: Annotated[HeadChoice, BeforeValidator(_some_head)] = HeadChoice()
     """How the answer is read off."""
     loss: Choice = ""
     """The loss, or {method: NAME, option: value}; by default the usual one of the kind."""
@@ -178,16 +184,17 @@ class Task(Settings):
 
     def _check_head(self) -> None:
         answer, _ = resolve(ANSWERS, self.head.answer, "head.answer")
-        if answer.apart and self.sequences != 2:
-            raise ValueError(
-                f"head.answer: '{self.head.answer}' compares two vectors, but this task "
-                + ("has one text" if len(self.texts) == 1 else "encodes its pairs together; set pair: apart")
-            )
-        if self.sequences == 2 and not answer.apart:
-            fitting = ", ".join(name for name, known in ANSWERS.items() if known.apart)
-            raise ValueError(f"head.answer: pair: apart gives two vectors, '{self.head.answer}' reads one; use {fitting}")
+        name, apart = as_mapping(self.head.answer)["method"], self.sequences == 2
+        fitting = [other for other, each in ANSWERS.items() if each.apart == apart and self.kind in each.kinds]
+        use = f"use {' or '.join(fitting)}"
+        if answer.apart and not apart:
+            alone = len(self.texts) == 1
+            reason = f"has one text; {use}" if alone else f"encodes its pairs together; set pair: apart, or {use}"
+            raise ValueError(f"head.answer: '{name}' compares two vectors, but this task {reason}")
+        if apart and not answer.apart:
+            raise ValueError(f"head.answer: pair: apart gives two vectors, '{name}' reads one; {use}")
         if self.kind not in answer.kinds:
-            raise ValueError(f"head.answer: '{self.head.answer}' fits kind {' and '.join(answer.kinds)}, not '{self.kind}'")
+            raise ValueError(f"head.answer: '{name}' fits kind {' and '.join(answer.kinds)}, not '{self.kind}'; {use}")
         if self.head.stretch not in (None, "none") and self.kind != "score":
             raise ValueError(f"head.stretch: it is for scores; the loss of kind '{self.kind}' wants plain outputs")
 

@@ -303,3 +303,13 @@ def test_every_page_is_in_the_navigation():
 
     listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_results_in_the_readme_are_those_of_the_results_folder(tmp_path):
+    filled = runpy.run_path(str(DOCS / "insert.py"))["filled"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert filled(readme, ROOT) == readme, "run: python docs/insert.py"
+    (tmp_path / "short.md").write_text("| a |\n", encoding="utf-8")
+    once = filled("before\n<!-- from short.md -->\nold\n<!-- end -->\nafter", tmp_path)
+    assert once == "before\n<!-- from short.md -->\n\n| a |\n\n<!-- end -->\nafter"
+    assert filled(once, tmp_path) == once

@@ -403,6 +403,9 @@ def test_seeds_come_one_after_another_over_all_tables(listed, table, tmp_path, a
     asked.clear()
     running.run_tables([table, other], CHOICES, tmp_path, How(only=["other/*", "mood-only"], write=False))
     assert {job.row for job in asked} == {"shared", "again", "mood-only"}
+    asked.clear()
+    running.run_tables([table, other], Choices(seeds=1), tmp_path, How(only=["toy/sep*/mood", "other/again"], write=False))
+    assert [(job.row, job.part) for job in asked] == [("separate", "mood"), ("again", "")]
     assert not list(tmp_path.iterdir())
 
 
@@ -461,3 +464,14 @@ def test_the_plan_counts_the_steps_that_training_takes(results, table, world, as
         assert found[row].steps_missing == taken
     assert found["exploding"].steps_missing == 3 * found["exploding"].steps
     assert found["shared"].learns == "all"
+
+
+def test_the_short_table_has_the_rows_that_ran_and_what_must_be_said(done, table, tmp_path):
+    text = (done.folder / "short.md").read_text()
+    shown = rows_of(done)["shared"]["scores"]
+    assert f"| shared | {shown['mood']['mean']:.3f} ± {shown['mood']['deviation']:.3f} (0.400) |" in text
+    assert "exploding" not in text
+    assert "over 2 seeds; in brackets the paper's. 1 of 4 rows have no numbers." in text
+    assert "Training rows: mood 24" in text
+    empty = run_table(table, CHOICES, tmp_path, How(run=False))
+    assert "4 of 4 rows have no numbers." in (empty.folder / "short.md").read_text()

@@ -243,7 +243,7 @@ def table(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ROW", help="Run this row, or those of a pattern: 'input-*', 'tea-bert/input-*'."),
+        typer.Option("--only", metavar="ROW", help="Run this row, a pattern ('input-*'), TABLE/ROW or TABLE/ROW/TASK."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many runs of each row, seeds counted up.")] = 3,
     encoder: Annotated[str | None, typer.Option("--encoder", help="Start from this one.")] = None,
@@ -546,6 +546,22 @@ def results_merge(
         return
     for each in merged:
         typer.echo(f"{each.file}: {each.runs} runs, {each.new} of them new, {each.failed} failed ones")
+
+
+@results_app.command("predictions")
+def results_predictions(
+    row: Annotated[str, typer.Argument(metavar="TABLE[/ROW]", help="A row, or a table, whose best row is then taken.")],
+    encoder: Annotated[str | None, typer.Option("--encoder", help="Of the runs that started from this one.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="As for `teabert table`.")] = 3,
+    to: Annotated[Path | None, typer.Option("--to", help="By default predictions/ below the results.")] = None,
+    folder: ResultsFolder = Path("results"),
+) -> None:
+    """Write the course's prediction files for its unlabelled test rows, from what runs answered; no model is needed."""
+    from teabert.experiments.jobs import Choices
+    from teabert.experiments.submitting import submit
+
+    for file in submit(row, Choices(encoder, seeds), folder, to or folder / "predictions"):
+        typer.echo(f"Written: {file}")
 
 
 @data_app.callback()

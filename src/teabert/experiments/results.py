@@ -49,10 +49,17 @@ class Results:
 
     # predictions
 
-    def save_predictions(self, key: str, predictions: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> None:
-        """Keep what a run answered on dev, and what was right, row by row; no text."""
+    def save_predictions(
+        self,
+        key: str,
+        predictions: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray],
+        test: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Keep what a run answered on dev, and what was right, row by row, and its answers to test rows; no text."""
         arrays = {f"{task}.predictions": small(found) for task, found in predictions.items()}
-        self.save_arrays(key, arrays | {f"{task}.labels": small(wanted) for task, wanted in labels.items()})
+        arrays |= {f"{task}.labels": small(wanted) for task, wanted in labels.items()}
+        self.save_arrays(key, arrays | {f"{task}.test": small(found) for task, found in (test or {}).items()})
 
     def save_arrays(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """The same as arrays of the file"""

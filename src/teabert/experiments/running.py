@@ -4,7 +4,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -54,7 +54,7 @@ class How:
     """How tables are run and written down."""
 
     only: Sequence[str] = ()
-    """rows, also by patterns such as input-* or tea-bert/input-*; all where none is named"""
+    """rows, also by patterns such as input-*, tea-bert/input-* or task-attention/*/sst; all where none is named"""
     workers: int = 1
     """so many runs at once"""
     minutes: float | None = None
@@ -76,7 +76,7 @@ def run_tables(
     if not (how.run or how.write):
         raise UserError("--run-only and --write-only leave nothing to do. Give one of them at most.")
     found = [find_table(table) if isinstance(table, str) else table for table in tables]
-    jobs = _jobs(found, pick(found, how.only), choices)
+    jobs = _jobs(found, how.only, choices)
     results = Results(folder)
     try:
         if how.run:
@@ -127,12 +127,23 @@ def pick(tables: Sequence[Table], only: Sequence[str]) -> dict[str, list[Row]]:
 
 
 def _asked(table: str, row: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(row, pattern) or fnmatch(f"{table}/{row}", pattern) for pattern in patterns)
+    """Whether a row is meant: by its name, by TABLE/ROW, or one of its tasks by TABLE/ROW/TASK"""
+    shortened = ["/".join(pattern.split("/")[:2]) for pattern in patterns]
+    return any(fnmatch(row, pattern) or fnmatch(f"{table}/{row}", pattern) for pattern in shortened)
 
 
-def _jobs(tables: Sequence[Table], rows: Mapping[str, Sequence[Row]], choices: Choices) -> list[Job]:
+def _part_asked(job: Job, table: str, patterns: Sequence[str]) -> bool:
+    """Whether a row's task is meant, where it trains its tasks apart"""
+    mine = [pattern for pattern in patterns if _asked(table, job.row, [pattern])]
+    parts = [pattern.split("/")[2] if pattern.count("/") > 1 else "*" for pattern in mine]
+    return not patterns or any(fnmatch(job.part, part) for part in parts)
+
+
+def _jobs(tables: Sequence[Table], only: Sequence[str], choices: Choices) -> list[Job]:
     """Every run once, the first seed of every row before the second of any: stopped early, no row lacks numbers"""
-    found = [job for table in tables if not table.counted for job in jobs_of(table, rows[table.name], choices)]
+    rows, trained = pick(tables, only), [table for table in tables if not table.counted]
+    wanted = [(table.name, job) for table in trained for job in jobs_of(table, rows[table.name], choices)]
+    found = [job for table, job in wanted if _part_asked(job, table, only)]
     once = {job.key: job for job in reversed(found)}
     return sorted((job for job in found if once.get(job.key) is job), key=lambda job: job.seed)
 

@@ -4,6 +4,7 @@ import gc
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,8 @@ from teabert.training import Trainer
 
 KEPT = ("recipe.yaml", "run.json", "scores.json", "log.jsonl", "subsets.json")
 """What stays of a run when its model is not kept."""
+PATIENCE = 30
+"""Checkpoints take at most about one part in so many of a run's time."""
 FIT_ROWS = 1000
 """So many training rows of each task are judged, to see how much better they are known than dev."""
 
@@ -103,7 +106,7 @@ def do(job: Job, place: Place) -> Record:
         trainer.write_best()
     judged = Judged(trainer, recipe, parse_tasks(job.judged))
     found = judged.dev()
-    Results(place.folder).save_predictions(job.key, found.predictions, found.labels)
+    Results(place.folder).save_predictions(job.key, found.predictions, found.labels, judged.test())
     best = run.scores()
     facts = run.facts()
     counts = count(recipe, run_shape(run)).as_json()
@@ -129,7 +132,8 @@ class Sparing(Trainer):
 
     every: ClassVar[float]
     """seconds; the same for all runs of a process"""
-    saved = 0.0
+    saved, dear = 0.0, 0.0
+    """when the last checkpoint was made, and how many seconds it took"""
     best: dict[str, Tensor] | None = None
     """the best epoch's weights; nothing where only the run folder has them"""
     unwritten: Mapping[str, Any] | None = None
@@ -167,10 +171,12 @@ class Sparing(Trainer):
 
     def checkpoint(self) -> None:
         """Save all that going on needs, if it is time and there is more to do."""
-        if time.monotonic() - self.saved >= self.every and not self.place.finished:
+        begun = time.monotonic()
+        if begun - self.saved >= max(self.every, PATIENCE * self.dear) and not self.place.finished:
             self.write_best()
             super().checkpoint()
             self.saved = time.monotonic()
+            self.dear = self.saved - begun
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,16 @@ class Judged:
             {name: len(mine) for name, mine in self.examples.train.items()},
             sum(map(len, labels.values())) / seconds,
         )
+
+    def test(self) -> dict[str, np.ndarray]:
+        """What it says of the course's unlabelled test rows, where they are at hand"""
+        examples = {}
+        for name, task in self.whole.tasks.items():
+            if task.course_column and name in self.examples.train:
+                with suppress(UserError):
+                    examples[name] = remembered_split(task, "test", self.whole.data).examples
+        found = outputs(self.model, self.source(examples), self.precision) if examples else {}
+        return {name: self.whole.tasks[name].meaning.decide(mine) for name, mine in found.items()}
 
     def fit(self) -> dict[str, dict[str, float]]:
         """The scores on some of the rows that it learned from."""

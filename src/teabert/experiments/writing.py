@@ -82,7 +82,7 @@ def as_markdown(summary: Summary) -> str:
 
 def as_short(summary: Summary) -> str:
     """Scores alone: a column for each score, or where rows come in series for each of these, with the mean score in it"""
-    rows, counted = summary["rows"], summary["counted"]
+    rows, counted = [row for row in summary["rows"] if row["scores"]], summary["counted"]
     series = list(dict.fromkeys(row["series"] for row in rows))
     if len(series) > 1 and "mean" in summary["columns"]:
         cells = {(row["group"], row["series"]): shown_cell(row, "mean", counted) for row in rows}
@@ -95,8 +95,11 @@ def as_short(summary: Summary) -> str:
     seeds = sorted({len(row["seeds"]) for row in rows if row["seeds"]})
     how = f", ± deviation over {' to '.join(map(str, sorted({seeds[0], seeds[-1]})))} seeds" if seeds else ""
     reduced = " A reduced run." if summary["reduced"] else ""
-    said = [f"{summary['title']}. On dev{how}; in brackets the paper's.{reduced}", *summary.get("said", ())]
-    return "\n".join([*table(heads, lines), "", *said]) + "\n"
+    left = len(summary["rows"]) - len(rows)
+    missing = f" {left} of {len(summary['rows'])} rows have no numbers." if left else ""
+    paper = "; in brackets the paper's" if any(row["paper"] for row in rows) else ""
+    said = [f"{summary['title']}. On dev{how}{paper}.{reduced}{missing}", *summary.get("said", ())]
+    return "\n".join([*(table(heads, lines) if lines else []), "", *said]) + "\n"
 
 
 def line(row: dict[str, Any], summary: Summary) -> list[str]:

@@ -127,7 +127,7 @@ def measure(methods: tuple[str, ...], shape: EncoderShape, device: torch.device,
     torch.manual_seed(0)
     encoder = Encoder(shape).to(device)
     precision, gpu = pick_precision("auto", device), device.type == "cuda"
-    for work in works(8192 if gpu else 1024):
+    for work in works(4096 if gpu else 1024):
         contenders = {method: Contender(method, work, encoder, precision) for method in methods}
         for kind in ("training", "prediction"):
             spent: dict[str, list[float]] = {method: [] for method in methods}

@@ -15,6 +15,7 @@ from teabert.batches import Layout
 from teabert.capturing import Recorder, seed_of, why_not
 from teabert.config import parse_recipe
 from teabert.encoder import attend
+from teabert.errors import UserError
 from teabert.kernels import Draws, has_triton
 from teabert.molds import Frame, Mold
 from teabert.progress import Quiet
@@ -126,6 +127,17 @@ def test_a_task_that_is_not_in_a_batch_stays_as_it_is(world, tmp_path, still):
         trainer.place.step += 1
     assert len(mine) > 3
     assert all(torch.equal(each, before[name]) for name, each in mine.items())
+
+
+def test_a_loss_that_is_no_number_names_the_rows_of_its_frame(world, tmp_path, still):
+    trainer = begin(world, tmp_path / "run", {"sampling": {"batch": 8, "mixed": False}})
+    trainer.recorder = Recorder(trainer.engine, 8)
+    with torch.no_grad():
+        next(trainer.model.head("same").parameters()).fill_(torch.nan)
+    batch = next(pairs for pairs in trainer.sampler.epoch(0) if list(trainer.tasks)[pairs[0, 0]] == "same")
+    rows = ", ".join(trainer.source.rows["same"].names[row] for row in batch[:, 1])
+    with pytest.raises(UserError, match=rf"loss of 'same' became nan at step 1 \(rows {rows}\)"):
+        trainer.step([batch])
 
 
 def test_where_a_recording_does_not_fit_into_memory_steps_go_on_unrecorded(world, tmp_path, still, monkeypatch):

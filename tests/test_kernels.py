@@ -63,9 +63,17 @@ def gradients(function, qkv, bias, weights, heads=2, width=16):
     return out, found
 
 
+def test_long_texts_are_attended_in_larger_blocks():
+    attends_by_the_book([150, 3], True, 0)
+
+
 @settings(max_examples=6)
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=4), st.booleans(), st.integers(0, 99))
 def test_packed_attention_is_attention_one_sequence_at_a_time(lengths, biased, seed):
+    attends_by_the_book(lengths, biased, seed)
+
+
+def attends_by_the_book(lengths, biased, seed):
     qkv, bias, weights = attention_case(lengths, biased, seed)
     layout = Layout.of(lengths)
     draws = Draws(SEED)

@@ -93,33 +93,80 @@ def test_cancelled_ticket_leaves_at_once():
     assert not room.counts
 
 
-def test_first_question_waits_for_others_and_a_full_batch_does_not():
-    room = queue(budget=3, wait=0.2)
-    put(room, "a", [1])
-    threading.Timer(0.05, put, (room, "b", [1])).start()
+def served(room, count):
+    """The queue after a batch of so many questions, whose clients may come back"""
+    put(room, "before", [1] * count)
+    room.take()
+    return room
+
+
+def seconds(room):
+    """Who is in the next batch, and how long that took"""
     begun = time.monotonic()
-    assert taken(room) == ["a", "b"]
-    assert time.monotonic() - begun >= 0.15
+    return taken(room), time.monotonic() - begun
+
+
+def wait_for(room):
+    """Let the queue learn how many to expect: what the model's thread does when it comes for its next batch"""
+    thread = threading.Thread(target=lambda: found.append(seconds(room)))
+    found = []
+    thread.start()
+    time.sleep(0.02)
+    return thread, found
+
+
+def test_lone_client_waits_for_nobody():
+    room = queue(budget=99, wait=0.3)
+    for _ in range(3):
+        thread, found = wait_for(room)
+        put(room, "a", [1])
+        thread.join()
+        assert found[0][0] == ["a"]
+        assert found[0][1] < 0.2
+
+
+def test_batch_waits_for_those_who_were_answered_and_no_longer_once_they_are_back():
+    room = served(queue(budget=99, wait=0.3), 3)
+    thread, found = wait_for(room)
+    for client in "abc":
+        put(room, client, [1])
+        time.sleep(0.02)
+    thread.join()
+    assert found[0][0] == ["a", "b", "c"]
+    assert found[0][1] < 0.25
+
+
+def test_those_who_came_during_a_batch_wait_for_those_who_were_in_it():
+    room = served(queue(budget=99, wait=0.3), 1)
+    put(room, "b", [1])  # while the model was at work
+    thread, found = wait_for(room)
+    put(room, "a", [1])
+    thread.join()
+    assert found[0][0] == ["b", "a"]
+    assert found[0][1] < 0.25
+
+
+def test_full_batch_waits_for_nobody():
+    room = served(queue(budget=3, wait=0.3), 3)
     put(room, "a", [3])
-    begun = time.monotonic()
-    assert taken(room) == ["a"]
-    assert time.monotonic() - begun < 0.15
+    assert seconds(room)[1] < 0.15
 
 
-def test_batch_waits_as_long_as_others_come_or_answers_go_but_not_for_ever(monkeypatch):
+def test_who_does_not_come_back_is_waited_for_until_all_is_still_but_not_for_ever(monkeypatch):
     monkeypatch.setattr("teabert.serving.queue.LONGEST", 6)
-    room = queue(budget=99, wait=0.1)
+    room = served(queue(budget=99, wait=0.1), 9)
     put(room, "a", [1])
-    threading.Timer(0.06, room.stir).start()
+    threading.Timer(0.06, room.stir).start()  # an answer goes
     threading.Timer(0.12, put, (room, "b", [1])).start()  # too late for the first's wait, in time for the answer's
     assert taken(room) == ["a", "b"]
+    room = served(room, 9)
     put(room, "a", [1])
     going = [threading.Timer(0.05 * tick, room.stir) for tick in range(1, 30)]
     for each in going:
         each.start()
-    begun = time.monotonic()
-    assert taken(room) == ["a"]
-    assert 0.5 < time.monotonic() - begun < 1.2
+    who, spent = seconds(room)
+    assert who == ["a"]
+    assert 0.5 < spent < 1.2
     for each in going:
         each.cancel()
 

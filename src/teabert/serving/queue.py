@@ -95,6 +95,8 @@ class FairQueue:
         self.calls: deque[Callable[[], None]] = deque()
         self.questions = self.tokens = 0
         self.stirred = 0.0
+        self.answered = self.expected = 0
+        """questions of the last batch; those that a batch need not wait beyond, for all who asked before have come back"""
         self.closed = False
         self.changed = Condition()
 
@@ -109,7 +111,8 @@ class FairQueue:
             self.counts[ticket.client] = mine
             before, self.tokens = self.tokens, self.tokens + sum(turn.tokens for turn in given)
             self.questions += count
-            if self.questions == count or before < self.budget <= self.tokens:
+            all_here = self.questions - count < self.expected <= self.questions
+            if self.questions == count or all_here or before < self.budget <= self.tokens:
                 self.changed.notify()
 
     def _check_room(self, mine: int, count: int) -> None:
@@ -145,6 +148,7 @@ class FairQueue:
     def take(self) -> Work | None:
         """What to do next, as soon as there is something; nothing once the queue is closed and empty."""
         with self.changed:
+            self.expected = self.answered + self.questions
             while not (self.questions or self.calls or self.closed):
                 self.changed.wait()
             if not (self.questions or self.calls):
@@ -152,16 +156,18 @@ class FairQueue:
             call = self.calls.popleft() if self.calls else None
             if call is None:
                 self._gather()
-            return Work(call, list(self._fill()))
+            batch = list(self._fill())
+            self.answered = sum(len(turn.questions) for turn in batch)
+            return Work(call, batch)
 
     def stir(self) -> None:
         """A question has come or an answer gone: others are likely to follow, for clients that were answered ask again."""
         self.stirred = time.monotonic()
 
     def _gather(self) -> None:
-        """Give others the time to join the batch"""
+        """Give others the time to join the batch: as many as are expected, if they come one soon after the other"""
         until = time.monotonic() + LONGEST * self.wait
-        while self.tokens < self.budget and not (self.closed or self.calls):
+        while self.tokens < self.budget and self.questions < self.expected and not (self.closed or self.calls):
             left = min(self.stirred + self.wait, until) - time.monotonic()
             if left <= 0:
                 return

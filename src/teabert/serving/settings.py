@@ -24,7 +24,7 @@ class ServeSettings(Settings):
     """0 takes any free port."""
     task: str | None = None
     """The task that /predict answers; not needed where the model has one."""
-    tokens: int = Field(1024, ge=1)
+    tokens: int = Field(2048, ge=1)
     """Tokens in a batch of the model: as many as keep a processor busy; a GPU takes more."""
     wait_ms: float = Field(2.0, ge=0, le=1000)
     """A batch begins once all who asked before are back, or none came for so many milliseconds, or ten times that."""

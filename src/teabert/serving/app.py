@@ -1,6 +1,6 @@
 """The HTTP app over a Predictor: its routes, what they take and give, and how errors are said."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from teabert.serving.adding import Admin
 from teabert.serving.asking import Service
 from teabert.serving.batcher import Batcher, Model
 from teabert.serving.describing import answers, describe, takes
-from teabert.serving.gate import Gate
+from teabert.serving.gate import Gate, Scope
 from teabert.serving.metrics import Metrics
 from teabert.serving.pages import page_routes
 from teabert.serving.problems import Problem, as_json
@@ -30,11 +30,17 @@ from teabert.serving.schemas import (
 from teabert.serving.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter, FastAPI
+    from fastapi import FastAPI
+    from fastapi.routing import APIRoute
 
 
-def make_app(model: Model, settings: ServeSettings, admin: Admin | None = None) -> "FastAPI":
-    """The app that answers with a model; with an admin and a token for it, tasks may be added and removed."""
+def make_app(
+    model: Model, settings: ServeSettings, admin: Admin | None = None, begin: Callable[[], None] | None = None
+) -> "FastAPI":
+    """The app that answers with a model; with an admin and a token for it, tasks may be added and removed.
+
+    `begin` is called in the model's thread before all else.
+    """
     try:
         from fastapi import FastAPI
     except ImportError:
@@ -42,7 +48,7 @@ def make_app(model: Model, settings: ServeSettings, admin: Admin | None = None) 
     if settings.task is not None and settings.task not in model.tasks:
         raise unknown("task", settings.task, model.tasks)
     metrics = Metrics()
-    batcher = Batcher(model, settings, metrics)
+    batcher = Batcher(model, settings, metrics, begin)
 
     @asynccontextmanager
     async def life(app: "FastAPI") -> AsyncIterator[None]:
@@ -52,12 +58,13 @@ def make_app(model: Model, settings: ServeSettings, admin: Admin | None = None) 
 
     service = Service(model, settings, metrics, batcher)
     app = FastAPI(title="Teabert", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
+    direct = [*_asking(service), *_inference(service)]
+    app.add_middleware(Direct, routes=direct)
     app.add_middleware(Gate, settings=settings, metrics=metrics)
     _say_problems(app)
-    _add_asking(app, service)
     if admin is not None and settings.admin_token is not None:
         _add_admin(app, service, admin)
-    _add_inference(app, service)
+    app.router.routes.extend(direct)
     _add_health(app, service)
     app.router.routes.extend(page_routes())
     describe(app, settings)
@@ -107,28 +114,32 @@ def _add_health(app: "FastAPI", service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
-def _bare() -> "APIRouter":
-    """Routes that are called without FastAPI's own checks, half of its time: they read their bodies themselves."""
+class Direct:
+    """ASGI middleware: calls routes that read their bodies themselves, past FastAPI, which takes as long as they do."""
+
+    def __init__(self, app: Any, routes: "list[APIRoute]") -> None:
+        self.app, self.routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer, or pass on what is for others"""
+        from starlette.requests import Request
+
+        for route in self.routes if scope["type"] == "http" else ():
+            found = route.path_regex.match(scope["path"])
+            if found and scope["method"] in (route.methods or ()):
+                scope["route"] = route
+                response = await route.endpoint(Request(scope, receive), **found.groupdict())
+                await response(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _asking(service: Service) -> "list[Any]":
     from fastapi import APIRouter
-    from fastapi.routing import APIRoute
     from starlette.requests import Request
     from starlette.responses import Response
 
-    class Bare(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            async def handle(request: Request) -> Response:
-                return await self.endpoint(request, **request.path_params)
-
-            return handle
-
-    return APIRouter(route_class=Bare)
-
-
-def _add_asking(app: "FastAPI", service: Service) -> None:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    bare = _bare()
+    bare = APIRouter()
 
     @bare.post("/v1/predict", tags=["answers"], openapi_extra=takes(PredictBody), responses=answers(PredictAnswer))
     async def predict(request: Request) -> Response:
@@ -150,14 +161,15 @@ def _add_asking(app: "FastAPI", service: Service) -> None:
         """The tasks of the model"""
         return asking.tasks(service)
 
-    app.include_router(bare)
+    return bare.routes
 
 
-def _add_inference(app: "FastAPI", service: Service) -> None:
+def _inference(service: Service) -> "list[Any]":
+    from fastapi import APIRouter
     from starlette.requests import Request
     from starlette.responses import Response
 
-    bare = _bare()
+    bare = APIRouter()
     tags: list[Any] = ["text-embeddings-inference"]
     said: Any = list[Prediction] | list[list[Prediction]]
 
@@ -171,7 +183,7 @@ def _add_inference(app: "FastAPI", service: Service) -> None:
         """A named task, in the shape of text-embeddings-inference: its clients take /tei/TASK as the address"""
         return await inference.predict(service, request, service.task(name))
 
-    app.include_router(bare)
+    return bare.routes
 
 
 def _add_admin(app: "FastAPI", service: Service, admin: Admin) -> None:

@@ -64,8 +64,10 @@ class Notes(Progress):
 class Batcher:
     """The way to the model, for any number of clients."""
 
-    def __init__(self, model: Model, settings: ServeSettings, metrics: Metrics) -> None:
-        self.model, self.settings, self.metrics = model, settings, metrics
+    def __init__(
+        self, model: Model, settings: ServeSettings, metrics: Metrics, begin: Callable[[], None] | None = None
+    ) -> None:
+        self.model, self.settings, self.metrics, self.begin = model, settings, metrics, begin
         self.queue = FairQueue(
             settings.queue, settings.client_queue, settings.calls, settings.tokens, settings.wait_ms / 1000
         )
@@ -196,6 +198,8 @@ class Batcher:
         self.loop.call_soon_threadsafe(_finish, arrived, None)
 
     def _work(self) -> None:
+        if self.begin is not None:
+            self.begin()
         while (work := self.queue.take()) is not None:
             if work.call is not None:
                 work.call()

@@ -24,10 +24,10 @@ class ServeSettings(Settings):
     """0 takes any free port."""
     task: str | None = None
     """The task that /predict answers; not needed where the model has one."""
-    tokens: int = Field(1024, ge=1)
+    tokens: int = Field(2048, ge=1)
     """Tokens in a batch of the model: as many as keep a processor busy; a GPU takes more."""
     wait_ms: float = Field(2.0, ge=0, le=1000)
-    """A batch begins once all who asked before are back, or nobody has come for so many milliseconds (ten times that at most)."""
+    """A batch begins once all who asked before are back, or none came for so many milliseconds, or ten times that."""
     queue: int = Field(4096, ge=1)
     """Questions (a text under a task) that may wait, all clients together; more are turned away with 429."""
     client_queue: int = Field(1024, ge=1)

@@ -425,7 +425,7 @@ def test_no_run_begins_that_cannot_end_in_time(table):
 def test_when_time_is_up_runs_at_work_are_ended_and_left_for_the_next_command(world, tmp_path, notes):
     table = long_table(world, epochs=4000)
     begun = time.monotonic()
-    done = run_table(table, Choices(seeds=1), tmp_path, How(minutes=0.15), notes)
+    done = run_table(table, Choices(seeds=1), tmp_path, How(minutes=0.07), notes)
     assert time.monotonic() - begun < 60
     assert {row["name"]: row["missing"] for row in done.summary["rows"]} == {"first": 1, "second": 1}
     assert notes.said[-1] == "time is up: 2 runs are left for the same command to do"

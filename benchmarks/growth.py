@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from train_gpu import BASE
 
 from teabert.batches import Rows
 from teabert.capturing import Recorder, why_not
@@ -32,7 +33,7 @@ from teabert.engine import Engine
 from teabert.experiments.figures import COLOURS, LOOKS, MARKERS
 from teabert.hub import encoder_folder
 from teabert.model import assemble
-from teabert.pretrained import folder_shape
+from teabert.pretrained import folder_shape, read_shape
 from teabert.runs import machine_facts
 from teabert.sampling import Pairs
 from teabert.source import Source
@@ -225,18 +226,20 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     given = parser.parse_args()
     device, facts = pick_device(), machine_facts()
-    shape = folder_shape(encoder_folder("minilm", progress=False))
-    if device.type == "cuda":
-        shape = replace(shape, width=768, layers=12, attention_heads=12, inner_width=3072)
-    rows = list(measure(tuple(given.methods), shape, device, given.rounds))
+    on_gpu = device.type == "cuda"
+    shape = read_shape(BASE, "BERT-base") if on_gpu else folder_shape(encoder_folder("minilm", progress=False))
+    rows: list[Row] = []
+    for row in measure(tuple(given.methods), shape, device, given.rounds):
+        rows.append(row)
+        if given.out:  # after every number: a lent machine may be taken away
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            content = {"machine": facts, "rows": rows}
+            given.out.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     text = report(rows, facts, device, given.rounds)
     print(text)
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(text, encoding="utf-8")
-        content = {"machine": facts, "rows": rows}
-        given.out.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        where = f"{'BERT-base' if device.type == 'cuda' else 'MiniLM'}'s size, {describe(device)}"
+        where = f"{'BERT-base' if on_gpu else 'MiniLM'}'s size, {describe(device)}"
         draw(rows, f"What an example costs as tasks and texts grow ({where})", given.out)
 
 

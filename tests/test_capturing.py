@@ -12,7 +12,7 @@ import tiny
 from injected import METHODS, name_of
 from teabert import capturing
 from teabert.batches import Layout
-from teabert.capturing import Recorder, seed_of, why_not
+from teabert.capturing import Recorder, seed_of, taken, why_not
 from teabert.config import parse_recipe
 from teabert.encoder import attend
 from teabert.errors import UserError
@@ -99,13 +99,13 @@ def steps(trainer, count):
     return found
 
 
-@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(("batch", "mixed"), [(8, False), (8, True), (2, True)])
 @pytest.mark.parametrize("choice", ["attention", {"method": "lora", "rank": 2}], ids=name_of)
-def test_steps_on_frames_are_those_on_packed_batches(world, tmp_path, still, mixed, choice):
-    changes = {"sampling": {"batch": 8, "mixed": mixed}, "injection": choice}
+def test_steps_on_frames_are_those_on_packed_batches(world, tmp_path, still, batch, mixed, choice):
+    changes = {"sampling": {"batch": batch, "mixed": mixed}, "injection": choice}
     facts = {"weighting": "uncertainty", "weight_decay": 0.1, "clip": 0.5}
     plain, framed = (begin(world, tmp_path / name, changes, **facts) for name in ("plain", "framed"))
-    framed.recorder = Recorder(framed.engine, 8)
+    framed.recorder = Recorder(framed.engine, batch)
     for one, other in zip(steps(plain, 9), steps(framed, 9), strict=True):
         assert [(task, count) for task, _, count in one] == [(task, count) for task, _, count in other]
         assert np.allclose([loss for _, loss, _ in one], [loss for _, loss, _ in other], rtol=1e-4)
@@ -127,6 +127,28 @@ def test_a_task_that_is_not_in_a_batch_stays_as_it_is(world, tmp_path, still):
         trainer.place.step += 1
     assert len(mine) > 3
     assert all(torch.equal(each, before[name]) for name, each in mine.items())
+
+
+def test_a_task_that_has_seats_where_nobody_sits_is_not_taken(world, tmp_path, still):
+    trainer = begin(world, tmp_path / "run", {"sampling": {"batch": 2, "mixed": True}, "injection": "attention"})
+    recorder = trainer.recorder = Recorder(trainer.engine, 2)
+    names = {parameter: name for name, parameter in trainer.model.named_parameters()}
+    lacking = set()
+    for pairs in trainer.sampler.epoch(0):
+        trainer.learn([pairs], 1e-3)
+        wanted = {trainer.engine.source.tasks[task] for task in pairs[:, 0]}
+        if len(wanted) == 1:
+            continue
+        (frame,) = (cast.frame for mold, cast in recorder.casts.items() if len(mold.seats) == 3)
+        found = taken(frame, recorder._uses(frame, names))
+        stays = {name for name, is_taken in zip(names.values(), found.tolist(), strict=True) if not is_taken}
+        absent = set(trainer.tasks) - wanted
+        lacking |= absent
+        pooled = any(trainer.recipe.tasks[task].head.read == "first_token" for task in wanted)
+        unread = set() if pooled else {"encoder.pooler.weight", "encoder.pooler.bias"}
+        assert stays == {name for name in names.values() if any(f".{task}" in name for task in absent)} | unread
+    assert lacking == set(trainer.tasks)
+    assert len(recorder.casts) == 4, "one for each task alone, and one for all that mix"
 
 
 def test_a_loss_that_is_no_number_names_the_rows_of_its_frame(world, tmp_path, still):

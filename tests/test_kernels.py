@@ -223,6 +223,22 @@ def test_recorded_adamw_steps_as_torch_and_as_the_course(course, decay):
     assert near(copy, ours[0])
 
 
+def test_recorded_adamw_leaves_what_is_not_taken_although_it_has_a_gradient():
+    ours = [torch.nn.Parameter(torch.ones(5000)) for _ in range(2)]
+    optimizer = RecordedAdamW([{"params": ours, "weight_decay": 0.1}], 0.1, (0.9, 0.999), 1e-8, course=False)
+    copy = optimizer.copies[ours[1]] = torch.zeros(5000, dtype=torch.bfloat16)
+    for parameter in ours:
+        parameter.grad = torch.ones(5000)
+    plan = optimizer.plan()
+    optimizer.write(plan)
+    optimizer.launch(plan, torch.tensor([1.0, 0.0]))
+    assert ours[0].detach().max() < 1
+    assert torch.equal(ours[1].detach(), torch.ones(5000))
+    assert not any(kept.any() for kept in optimizer.state[ours[1]].values())
+    assert not copy.any()
+    assert optimizer.counts.tolist() == [1, 0]
+
+
 def test_recorded_adamw_goes_on_from_the_state_of_torchs():
     torch.manual_seed(1)
     theirs, ours = (torch.nn.Parameter(torch.ones(5)) for _ in range(2))

@@ -111,6 +111,23 @@ def test_batches_that_mix_their_tasks_differently_share_a_mold():
     assert molds[0] == molds[1]
 
 
+def test_seated_tasks_change_no_answer_and_teach_nothing():
+    model = build("attention").double()
+    rows = tiny_rows({"mood": 3, "same": 2, "near": 2})
+    wanted = {"mood": [0, 2], "near": [1]}
+    mold = Mold.of(wanted, rows, TASKS, 4, seated=TASKS)
+    assert mold == Mold.of({"same": [0], "near": [1, 0]}, rows, TASKS, 4, seated=TASKS)
+    frame = Frame(mold, CPU)
+    frame.fill(wanted, rows)
+    packed = pack([(rows[task], row) for task, mine in wanted.items() for row in mine])
+    found, expected = model(frame.batch), answers(model, [packed])
+    for task, mine in wanted.items():
+        for seat, row in enumerate(mine):
+            assert (found[task][seat] - expected[task, row]).abs().max() <= 1e-9
+    same = next(part for part in frame.batch.parts if part.task == "same")
+    assert not same.counted.any()
+
+
 def test_a_task_whose_loss_compares_examples_has_no_empty_seat():
     frame, wanted = molded(mixed(), exact=("near",))
     near = next(part for part in frame.batch.parts if part.task == "near")

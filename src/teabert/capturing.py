@@ -4,14 +4,15 @@ The first batch of a mold learns as usual, which warms up all that a recording n
 played, all later ones are only played. Rows are laid out in pinned memory while earlier steps still run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from teabert.engine import Engine, Loss
 from teabert.kernels import why_no_kernels
-from teabert.molds import Frame, Mold, wanted_rows
+from teabert.molds import Frame, Mold, Wanted, wanted_rows
 from teabert.sampling import Pairs
 
 AHEAD = 3
@@ -51,6 +52,9 @@ class Recorder:
         self.pool = torch.cuda.graph_pool_handle()
         self.exact, self.readable = engine.compares, engine.model.encoder.shape.longest
         self.tasks = list(engine.tasks)
+        self.seated = [task for task in self.tasks if task not in self.exact]
+        """those that have seats wherever tasks mix, lest every choice of tasks were a mold of its own"""
+        self.users = engine.users()
         self.casts: dict[Mold, Cast] = {}
         self.losses = torch.zeros(len(self.tasks), device=device)
         """each task's in the last step that had it"""
@@ -61,7 +65,8 @@ class Recorder:
         """One step; its losses can be read until KEPT steps later"""
         engine = self.engine
         wanted = wanted_rows(pairs, self.tasks)
-        mold = Mold.of(wanted, engine.source.rows, self.tasks, self.room, self.exact, self.readable)
+        seated = self.seated if len(wanted) > 1 else ()
+        mold = Mold.of(wanted, engine.source.rows, self.tasks, self.room, self.exact, self.readable, seated)
         cast = self.casts.get(mold) or self._cast(mold)
         pinned = cast.pinned[cast.turn]
         cast.read[cast.turn].synchronize()
@@ -72,7 +77,7 @@ class Recorder:
             cast.frame.take(pinned)
             cast.read[cast.turn].record()
             cast.turn = (cast.turn + 1) % AHEAD
-            self._play(cast)
+            self._play(cast, wanted)
             mine = self.trail[self.steps % KEPT]
             mine.copy_(self.losses)
         here.wait_stream(self.stream)
@@ -87,13 +92,16 @@ class Recorder:
             self.casts[mold] = cast
         return cast
 
-    def _play(self, cast: Cast) -> None:
+    def _play(self, cast: Cast, wanted: Wanted) -> None:
         cast.met += 1
         if cast.graph is None and cast.met > 1 and self.recording:
             self._record_if_there_is_room(cast)
         if cast.graph is None:
             self.engine.optimizer.zero_grad(set_to_none=True)
             self._learn(cast.frame)
+            for parameter, users in self.users.items():
+                if wanted.keys().isdisjoint(users):  # its task has seats, but nobody sits there
+                    parameter.grad = None
             self.engine.move()
         else:
             cast.graph.replay()
@@ -119,21 +127,35 @@ class Recorder:
 
         optimizer = self.engine.optimizer
         assert isinstance(optimizer, RecordedAdamW), "an optimiser whose steps can be recorded"
-        plan = optimizer.plan()
+        plan, uses = optimizer.plan(), self._uses(cast.frame, optimizer.numbers)
         optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             self._learn(cast.frame)
             self.engine.clip()
             optimizer.settle()
-            optimizer.launch(plan)
+            optimizer.launch(plan, taken(cast.frame, uses))
         optimizer.write(plan)
-        cast.graph, cast.kept = graph, [plan]
+        cast.graph, cast.kept = graph, [plan, uses]
+
+    def _uses(self, frame: Frame, parameters: Iterable[Tensor]) -> Tensor:
+        """(parameters, tasks that have seats) 1 where a parameter serves a task"""
+        seats = [part.task for part in frame.batch.parts]
+        rows = [[float(task in self.users.get(parameter, seats)) for task in seats] for parameter in parameters]
+        return torch.tensor(rows, device=self.losses.device)
 
     def _learn(self, frame: Frame) -> None:
         """Gradients, and what each task's examples cost"""
         for loss in self.engine.learn(frame.batch, frame.examples):
             self.losses[self.tasks.index(loss.task)].copy_(loss.summed.detach())
+
+
+def taken(frame: Frame, uses: Tensor) -> Tensor | None:
+    """(parameters,) 1 for those that serve a task of the frame's examples; nothing where all seats are one task's"""
+    counted = [part.counted for part in frame.batch.parts if part.counted is not None]
+    if len(counted) < 2:
+        return None
+    return (uses * torch.stack([each.amax() for each in counted])).amax(1)
 
 
 def seed_of(seed: int, step: int) -> int:

@@ -111,6 +111,12 @@ class Engine:
         """The gradients of one batch's part in a step over so many examples."""
         return self.learn(self.source.batch(pairs).to(self.model.device), examples)
 
+    def users(self) -> dict[Tensor, list[str]]:
+        """The tasks that a parameter serves; parameters that serve every task are not there"""
+        found = {self.model.get_parameter(name): tasks for name, tasks in self.model.users().items()}
+        weights = getattr(self.weighting, "log_variances", {})
+        return found | {weight: [task] for task, weight in weights.items()}
+
     def learn(self, batch: Batch, examples: int | Tensor) -> list[Loss]:
         """The same for a batch that is there."""
         with autocast(self.settings.precision, self.model.device):

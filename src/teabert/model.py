@@ -91,6 +91,21 @@ class Model(nn.Module):
             if name in tables or (name.startswith("heads.") and name.split(".")[1] in heads)
         }
 
+    def users(self) -> dict[str, list[str]]:
+        """The tasks that a parameter serves, by its name; parameters that serve every task are not there"""
+        found: dict[str, list[str]] = {}
+        tables = {
+            f"{path}.{task}": [task] for path, each in self.named_modules() if isinstance(each, PerTask) for task in each
+        }
+        for name, _ in self.named_parameters():
+            if name in tables:
+                found[name] = tables[name]
+            elif name.startswith("heads."):
+                found[name] = [task for task, use in self.uses.items() if use.head == name.split(".")[1]]
+            elif name.startswith("encoder.pooler."):
+                found[name] = [task for task in self.tasks if self.head(task).reader.pools]
+        return found
+
     def shared_parameters(self) -> list[nn.Parameter]:
         """What more than one task learns: not the parameters that belong to one, nor the heads of one"""
         own = {name for task in self.tasks for name in self.owned(task)}

@@ -56,13 +56,16 @@ class Mold:
         room: int,
         exact: Sequence[str] = (),
         readable: int = 512,
+        seated: Sequence[str] = (),
     ) -> Self:
         """The mold that these rows fit. Every task that is met has as many seats as the batch has room, so that it does
         not matter how many examples are whose; but one in `exact` no more than it takes, as its loss compares them.
-        readable: the most tokens that the encoder reads as one sequence, be it a filler"""
+        readable: the most tokens that the encoder reads as one sequence, be it a filler; seated: tasks that have seats even
+        where none of their rows are wanted"""
         total = sum(map(len, wanted.values()))
         room = room if total <= room else 1 << (total - 1).bit_length()
-        seats = tuple(_seats(task, picked, rows[task], tasks, room, exact) for task, picked in wanted.items())
+        met = [task for task in tasks if task in wanted or task in seated]
+        seats = tuple(_seats(task, wanted.get(task, []), rows[task], tasks, room, exact) for task in met)
         sizes = [len(ids) for task in wanted for ids in _sequences(rows[task], wanted[task])]
         longest = min(readable, max(SHORTEST, 1 << (max(sizes) - 1).bit_length()))
         step = _step(sum(sizes))
@@ -169,7 +172,7 @@ class Frame:
         )
         next_one = 0
         for part, seats in zip(batch.parts, self.mold.seats, strict=True):
-            mine, picked = rows[part.task], wanted[part.task]
+            mine, picked = rows[part.task], wanted.get(part.task, [])
             for into in (part.first, part.second):
                 if into is not None:
                     _write(into, np.arange(next_one, next_one + len(picked)))

@@ -47,6 +47,8 @@ class Reader(nn.Module):
 
     keeps: Literal["vectors", "states"] = "vectors"
     """What of a frozen encoder's answer can be kept: the vectors, where nothing in the reader learns, else the states."""
+    pools = False
+    """Whether BERT's pooler is read."""
 
     class Config(Settings):
         """No options."""
@@ -75,11 +77,11 @@ class FirstToken(Reader):
 
     def __init__(self, config: Config, shape: EncoderShape, sequences: int) -> None:
         super().__init__(config, shape, sequences)
-        self.pooler = config.pooler
+        self.pools = config.pooler
 
     def vectors(self, reading: Reading) -> Tensor:
         """(sequences, width)"""
-        return reading.pooled if self.pooler else reading.first
+        return reading.pooled if self.pools else reading.first
 
 
 class Perceptron(Reader):

@@ -61,7 +61,7 @@ def _move(
 
 @triton.jit
 def _adamw(
-    chunks, scales, rate, factor, decay, beta1, beta2, eps,
+    chunks, scales, moved, rate, factor, decay, beta1, beta2, eps,
     COURSE: tl.constexpr, CHUNK: tl.constexpr, FIELDS: tl.constexpr,
 ):  # fmt: skip
     chunk = chunks + tl.program_id(0) * FIELDS
@@ -69,10 +69,11 @@ def _adamw(
     size, of = tl.load(chunk + 5), tl.load(chunk + 6)
     lr = tl.load(rate) * factor
     lift, root = tl.load(scales + 2 * of), tl.load(scales + 2 * of + 1)  # 1 / (1 - beta1 ** t), sqrt(1 - beta2 ** t)
-    if size == CHUNK:
-        _move(chunk, inside, inside < size, lr, lift, root, decay, beta1, beta2, eps, COURSE, False)
-    else:
-        _move(chunk, inside, inside < size, lr, lift, root, decay, beta1, beta2, eps, COURSE, True)
+    if tl.load(moved + of) != 0.0:
+        if size == CHUNK:
+            _move(chunk, inside, inside < size, lr, lift, root, decay, beta1, beta2, eps, COURSE, False)
+        else:
+            _move(chunk, inside, inside < size, lr, lift, root, decay, beta1, beta2, eps, COURSE, True)
 
 
 class RecordedAdamW(Optimizer):
@@ -128,12 +129,14 @@ class RecordedAdamW(Optimizer):
         chunks = [sum(-(-each.numel() // CHUNK) for each in group["params"]) for group in self.param_groups]
         device = self.counts.device
         tables = [torch.empty(count, FIELDS, dtype=torch.int64, device=device) for count in chunks]
-        return Plan(tables, [0] * len(tables), torch.empty_like(self.counts), self.counts.new_empty(len(self.counts), 2))
+        given, moved, scales = torch.empty(4, len(self.counts), device=device).split([1, 1, 2])
+        return Plan(tables, [0] * len(tables), given[0], moved[0], scales.view(-1, 2))
 
     @torch.no_grad()
-    def launch(self, plan: "Plan") -> None:
-        """The update of all parameters that have gradients now. While it is recorded nothing runs, so that what the
-        kernels are to read may be written afterwards."""
+    def launch(self, plan: "Plan", taken: Tensor | None = None) -> None:
+        """The update of all parameters that have gradients now; taken: (parameters,) 0 for those that stay all the same.
+        While it is recorded nothing runs, so that what the kernels are to read may be written afterwards."""
+        plan.moved.copy_(plan.given if taken is None else plan.given * taken)
         (beta1, beta2), eps = self.defaults["betas"], self.defaults["eps"]
         logs = float(np.log(beta1)) if beta1 else -1e30, float(np.log(beta2)) if beta2 else -1e30
         number = len(self.counts)
@@ -143,21 +146,21 @@ class RecordedAdamW(Optimizer):
             plan.used[index] = sum(-(-size // CHUNK) for size in sizes)
             if sizes:
                 _adamw[(plan.used[index],)](
-                    plan.tables[index], plan.scales, self.rate, group.get("factor", 1.0), group["weight_decay"],
+                    plan.tables[index], plan.scales, plan.moved, self.rate, group.get("factor", 1.0), group["weight_decay"],
                     beta1, beta2, eps, COURSE=self.course, CHUNK=CHUNK, FIELDS=FIELDS, num_warps=8,
                 )  # fmt: skip
 
     def write(self, plan: "Plan") -> None:
         """Where parameters, gradients and state lie now"""
-        moved = np.zeros(len(self.counts), dtype=np.float32)
+        gradients = np.zeros(len(self.counts), dtype=np.float32)
         for group, table in zip(self.param_groups, plan.tables, strict=True):
             given = [each for each in group["params"] if each.grad is not None]
             rows = [self._chunks(parameter) for parameter in given]
-            moved[[self.numbers[parameter] for parameter in given]] = 1
+            gradients[[self.numbers[parameter] for parameter in given]] = 1
             if rows:
                 written = torch.from_numpy(np.concatenate(rows))
                 table[: len(written)].copy_(written)
-        plan.moved.copy_(torch.from_numpy(moved))
+        plan.given.copy_(torch.from_numpy(gradients))
 
     def _chunks(self, parameter: Tensor) -> np.ndarray:
         """A parameter's part of the table"""
@@ -181,8 +184,10 @@ class Plan:
     """for each group of parameters, (chunks, FIELDS)"""
     used: list[int]
     """chunks of each that have gradients"""
-    moved: Tensor
+    given: Tensor
     """(parameters,) 1 where one has a gradient"""
+    moved: Tensor
+    """(parameters,) 1 where it is moved by it"""
     scales: Tensor
     """(parameters, 2) what the number of its steps means for the update"""
 

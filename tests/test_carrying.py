@@ -1,6 +1,7 @@
 """Results are packed on one machine and merged on another, where the tables come out the same without running anything."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from typer.testing import CliRunner
 import tiny
 import toys
 from teabert import cli
+from teabert.config import parse_recipe
 from teabert.errors import UserError
 from teabert.experiments.carrying import merge, pack
+from teabert.experiments.labels import dev_labels
 from teabert.experiments.results import Results
 
 RIGHT = {"separate": (0.9, 0.8), "shared": (0.7, 0.6)}
@@ -94,3 +97,22 @@ def test_the_commands(there, tmp_path):
     assert json.loads(merged.stdout)[0]["new"] == 8
     with pytest.raises(UserError, match="Run a table first"):
         pack(tmp_path / "nothing", tmp_path / "p")
+
+
+def test_labels_that_did_not_come_along_are_read_from_the_data(table, tmp_path):
+    results = Results(tmp_path / "results")
+    recipe = table.row("shared").mapping()
+    labels = {name: dev_labels(task, recipe["data"]) for name, task in parse_recipe(recipe).tasks.items()}
+    assert {name: len(each) for name, each in labels.items()} == dict.fromkeys(("mood", "same", "near"), 24)
+    assert labels["mood"].tolist() == [row % 5 for row in range(24)]
+    results.save_predictions("one", labels, labels)
+    shutil.rmtree(results.folder / "labels")
+    assert Results(results.folder).predictions("one", "mood") is None, "no result says of which tasks it is"
+    results.add({"key": "one", "recipe": recipe})
+    again = Results(results.folder)
+    for name, wanted in labels.items():
+        found = again.predictions("one", name)
+        assert found is not None
+        np.testing.assert_array_equal(found[1], wanted)
+    raw = np.load(results.folder / "answers" / "one.npz")
+    assert all(raw[f"{name}.labels"].ndim == 0 for name in labels), "labels are in no file of a run"

@@ -1,4 +1,4 @@
-"""Results: rows.jsonl, one line a run that ended, only ever added to; and each run's dev predictions beside it.
+"""Results: rows.jsonl, one line a run that ended, only ever added to; and each run's answers beside it.
 
 Files of two machines are merged by putting one behind the other: of several lines about one run the first good one counts.
 """
@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from teabert.errors import UserError
+from teabert.experiments.labels import Labels, small
 from teabert.files import UNFINISHED
 
 Record = dict[str, Any]
 ROWS = "rows.jsonl"
+LABELS = ".labels"
+"""What the name of an array of labels ends with; a run's file has only the name of the labels' own"""
 
 
 class Results:
@@ -25,6 +28,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / ROWS
+        self.labels = Labels(folder / "labels")
 
     def add(self, record: Mapping[str, Any]) -> None:
         """One more line, safely written."""
@@ -58,13 +62,14 @@ class Results:
     ) -> None:
         """Keep what a run answered on dev, and what was right, row by row, and its answers to test rows; no text."""
         arrays = {f"{task}.predictions": small(found) for task, found in predictions.items()}
-        arrays |= {f"{task}.labels": small(wanted) for task, wanted in labels.items()}
+        arrays |= {f"{task}{LABELS}": small(wanted) for task, wanted in labels.items()}
         self.save_arrays(key, arrays | {f"{task}.test": small(found) for task, found in (test or {}).items()})
 
     def save_arrays(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """The same as arrays of the file"""
         content = io.BytesIO()
-        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+        named = {name: np.array(self.labels.keep(each)) if name.endswith(LABELS) else each for name, each in arrays.items()}
+        np.savez_compressed(content, **named)  # type: ignore[arg-type]
         file = self._predictions(key)
         file.parent.mkdir(parents=True, exist_ok=True)
         working = file.with_name(f"{UNFINISHED}{file.name}-{os.getpid()}")
@@ -72,20 +77,20 @@ class Results:
         os.replace(working, file)
 
     def predictions(self, key: str, task: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """A run's dev predictions of a task and the labels; nothing where they were not kept."""
-        try:
-            with np.load(self._predictions(key), allow_pickle=False) as arrays:
-                return arrays[f"{task}.predictions"], arrays[f"{task}.labels"]
-        except (OSError, KeyError, ValueError):
-            return None
+        """A run's dev predictions of a task and the labels; nothing where they are not there."""
+        arrays = self.answers(key) or {}
+        found, wanted = arrays.get(f"{task}.predictions"), arrays.get(f"{task}{LABELS}")
+        return None if found is None or wanted is None else (found, wanted)
 
     def answers(self, key: str) -> dict[str, np.ndarray] | None:
-        """All that was kept of a run's answers; nothing where nothing was"""
+        """All that is known of a run's answers, labels among it; nothing where nothing is"""
         try:
             with np.load(self._predictions(key), allow_pickle=False) as arrays:
-                return dict(arrays)
+                kept = dict(arrays)
         except (OSError, ValueError):
             return None
+        right = {name: self.labels.find(str(each), self.read) for name, each in kept.items() if name.endswith(LABELS)}
+        return {name: each for name, each in (kept | right).items() if each is not None}
 
     def _predictions(self, key: str) -> Path:
         return self.folder / "answers" / f"{key}.npz"
@@ -117,12 +122,6 @@ def by_key(records: Iterable[Record]) -> dict[str, Record]:
 def good(record: Record | None) -> bool:
     """Whether there is a result, and no failure"""
     return record is not None and "error" not in record
-
-
-def small(values: np.ndarray) -> np.ndarray:
-    """Classes in one byte, scores in four"""
-    whole = np.issubdtype(values.dtype, np.integer) and np.abs(values).max(initial=0) < 128
-    return values.astype(np.int8 if whole else np.float32)
 
 
 def _ends_line(file: Any) -> bool:

@@ -1,6 +1,8 @@
 """The tables and claims as data: every row is a recipe that holds, every claim names rows that are there."""
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from teabert.config import parse_recipe
 from teabert.counting import count
@@ -10,7 +12,9 @@ from teabert.experiments.base import Row
 from teabert.experiments.claims import CLAIMS, Between
 from teabert.experiments.columns import MEASURES, value
 from teabert.experiments.jobs import Choices, digest_of_recipe, judged_of, recipes_of
+from teabert.experiments.notes import is_bert, known_encoder, may_know_quora
 from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
+from teabert.files import sha256
 from teabert.heads.attending import TaskAttention
 from teabert.injections import INJECTIONS
 from teabert.metrics import AGGREGATES
@@ -195,3 +199,14 @@ def test_a_digest_is_that_of_what_a_result_depends_on():
     assert digest(train={"epochs": 9}) != plain
     assert digest(tasks={"sst": None, "quora": {"take": 1001}, "sts": {"take": 0.5}}) != plain
     assert digest_of_recipe(parse_recipe(PLAIN), {"cfimdb": {"kind": "binary"}}) != plain
+
+
+def test_an_encoder_rounded_to_half_precision_is_known_with_what_it_was_tuned_on(minilm, tmp_path):
+    whole = load_file(minilm / "model.safetensors")
+    half = {name: each.astype(np.float16) if each.dtype == np.float32 else each for name, each in whole.items()}
+    save_file(half, tmp_path / "model.safetensors", {"format": "pt"})
+    facts = {"name": "a folder", "sha256": sha256(tmp_path / "model.safetensors"), "weights": "F16"}
+    assert known_encoder(facts) == known_encoder(facts | {"sha256": sha256(minilm / "model.safetensors")})
+    assert may_know_quora(facts)
+    assert not is_bert(facts)
+    assert known_encoder(facts | {"sha256": "0" * 64}) is None

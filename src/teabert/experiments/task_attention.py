@@ -123,6 +123,7 @@ CONTROLS = Table(
             ("start-mean", False, tuple(f"tasks.{task}.head.read={_FOLDED}" for task in THREE)),
             ("one-layer", False, tuple(f"tasks.{task}.head.read.layers=1" for task in THREE)),
             ("no-feed-forward", False, tuple(f"tasks.{task}.head.read.feed_forward=false" for task in THREE)),
+            ("exchange", False, ("tasks.sts.head.read.exchange=true",)),
             ("uniform-sst", False, ("tasks.sst.head.read.start=uniform",)),
             ("attention-frozen-lr-1e-4", False, ("train.lr=1e-4",)),
         )
@@ -134,6 +135,8 @@ CONTROLS = Table(
         " as exactly the mean; one-layer: one attention layer for every task; attention-frozen-lr-1e-4: frozen, at a tenth"
         " of the paper's learning rate, at which its SST run collapsed.",
         "attention-dropout: dropout 0.3 before the answer, which the baselines have and the paper's attention rows do not.",
+        "exchange: between full cross layers a token adds what the other text's token at its place heard, as the paper's"
+        " code does; only STS has such layers.",
         "mlp: for each attention layer a pair of linear layers on the mean, together as many numbers as the attention has.",
         _SPLIT,
     ),

@@ -223,6 +223,22 @@ def test_recorded_adamw_steps_as_torch_and_as_the_course(course, decay):
     assert near(copy, ours[0])
 
 
+@pytest.mark.parametrize("course", [True, False])
+def test_a_decay_of_a_thousandth_at_bert_s_learning_rate_changes_no_bit(course):
+    ends = {}
+    for decay in (0.0, 1e-3, 1e-2):
+        torch.manual_seed(0)
+        parameter = torch.nn.Parameter(torch.randn(5000) * 10 ** torch.linspace(-4, 2, 5000))
+        groups = [{"params": [parameter], "weight_decay": decay}]
+        optimizer = RecordedAdamW(groups, 1e-5, (0.9, 0.999), 1e-6, course=course)
+        for _ in range(5):
+            parameter.grad = torch.randn(5000)
+            optimizer.step()
+        ends[decay] = parameter.detach()
+    assert torch.equal(ends[0.0], ends[1e-3])
+    assert not torch.equal(ends[0.0], ends[1e-2])
+
+
 def test_recorded_adamw_leaves_what_is_not_taken_although_it_has_a_gradient():
     ours = [torch.nn.Parameter(torch.ones(5000)) for _ in range(2)]
     optimizer = RecordedAdamW([{"params": ours, "weight_decay": 0.1}], 0.1, (0.9, 0.999), 1e-8, course=False)

@@ -78,7 +78,7 @@ def pooling(predictor: Predictor, task: Task) -> str | None:
     if isinstance(reader, Mean | Perceptron):
         return "mean" if isinstance(reader, Mean) else "mlp"
     if isinstance(reader, FirstToken):
-        return "pooler" if reader.pooler and predictor.model.encoder.pooler is not None else "first"
+        return "pooler" if reader.pools and predictor.model.encoder.pooler is not None else "first"
     return None
 
 

@@ -3,8 +3,11 @@
 import pkgutil
 import subprocess
 import sys
+from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import teabert
 from teabert.config import builtin_recipes, load_recipe, parse_recipe, to_yaml
@@ -78,3 +81,12 @@ def test_public_names_are_importable():
         assert getattr(teabert, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         teabert.nonsense  # noqa: B018
+
+
+def test_every_pinned_version_takes_the_oldest_python_that_teabert_does():
+    pins = (Path(__file__).parent.parent / "constraints.txt").read_text(encoding="utf-8")
+    names = [line.partition("==")[0] for line in pins.splitlines() if "==" in line and not line.startswith("#")]
+    wanted = {name: distribution(name).metadata["Requires-Python"] for name in names}
+    assert len(wanted) > 40
+    oldest = distribution("teabert").metadata["Requires-Python"].removeprefix(">=")
+    assert not [name for name, taken in wanted.items() if taken and not SpecifierSet(taken).contains(f"{oldest}.0")]

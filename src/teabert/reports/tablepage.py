@@ -124,7 +124,8 @@ def warnings(found: Table) -> list[object]:
     """Rows that cannot be taken as they stand, and why"""
     failed = [f"{row.name} failed: {row.error}" for row in found.rows if row.error]
     alike = [f"{row.name}: every row of {', '.join(row.collapsed)} got one answer." for row in found.rows if row.collapsed]
-    missing = [f"{row.name}: {row.missing} runs are missing." for row in found.rows if row.missing]
+    runs = {row.name: "1 run is" if row.missing == 1 else f"{row.missing} runs are" for row in found.rows if row.missing}
+    missing = [f"{name}: {some} missing." for name, some in runs.items()]
     return [*failed, *alike, *missing]
 
 

@@ -18,12 +18,17 @@ UNFINISHED = ".unfinished-"
 CHECKSUMS = "checksums.json"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in one step."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex[:8]}")
-    working.write_text(text, encoding="utf-8")
+    working.write_bytes(content)
     os.replace(working, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -4,7 +4,7 @@ Where they are not there, they are read from the data's own files again.
 """
 
 import hashlib
-import os
+import io
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from teabert.config import parse_recipe
 from teabert.errors import UserError
-from teabert.files import UNFINISHED
+from teabert.files import write_bytes
 from teabert.tasks import Task
 from teabert.tasks.reading import read_split
 
@@ -31,11 +31,9 @@ class Labels:
         """Write an array, unless it is there; its name"""
         name = hashlib.sha256(f"{labels.dtype}{labels.shape}".encode() + labels.tobytes()).hexdigest()[:16]
         if not self._file(name).exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            working = self.folder / f"{UNFINISHED}{name}-{os.getpid()}"
-            with working.open("wb") as file:
-                np.save(file, labels)
-            working.replace(self._file(name))
+            content = io.BytesIO()
+            np.save(content, labels)
+            write_bytes(self._file(name), content.getvalue())
         return name
 
     def find(self, name: str, records: Callable[[], Iterable[Mapping[str, Any]]]) -> np.ndarray | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from teabert.errors import UserError
 from teabert.experiments.labels import Labels, small
-from teabert.files import UNFINISHED
+from teabert.files import write_bytes
 
 Record = dict[str, Any]
 ROWS = "rows.jsonl"
@@ -70,11 +70,7 @@ class Results:
         content = io.BytesIO()
         named = {name: np.array(self.labels.keep(each)) if name.endswith(LABELS) else each for name, each in arrays.items()}
         np.savez_compressed(content, **named)  # type: ignore[arg-type]
-        file = self._predictions(key)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        working = file.with_name(f"{UNFINISHED}{file.name}-{os.getpid()}")
-        working.write_bytes(content.getvalue())
-        os.replace(working, file)
+        write_bytes(self._predictions(key), content.getvalue())
 
     def predictions(self, key: str, task: str) -> tuple[np.ndarray, np.ndarray] | None:
         """A run's dev predictions of a task and the labels; nothing where they are not there."""

@@ -113,9 +113,9 @@ class Engine:
 
     def users(self) -> dict[Tensor, list[str]]:
         """The tasks that a parameter serves; parameters that serve every task are not there"""
-        found = {self.model.get_parameter(name): tasks for name, tasks in self.model.users().items()}
-        weights = getattr(self.weighting, "log_variances", {})
-        return found | {weight: [task] for task, weight in weights.items()}
+        found: dict[Tensor, list[str]] = {}
+        found.update((self.model.get_parameter(name), tasks) for name, tasks in self.model.users().items())
+        return found | self.weighting.users()
 
     def learn(self, batch: Batch, examples: int | Tensor) -> list[Loss]:
         """The same for a batch that is there."""

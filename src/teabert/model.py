@@ -82,7 +82,7 @@ class Model(nn.Module):
 
     def owned(self, *tasks: str) -> dict[str, Tensor]:
         """The weights that belong to these tasks alone, by name: their parts of the injection, their unshared heads"""
-        tables = {f"{path}.{task}" for path, each in self.named_modules() if isinstance(each, PerTask) for task in tasks}
+        tables = {name for name, task in self.tables().items() if task in tasks}
         heads = {self.uses[task].head for task in tasks}
         heads -= {use.head for task, use in self.uses.items() if task not in tasks}
         return {
@@ -91,15 +91,17 @@ class Model(nn.Module):
             if name in tables or (name.startswith("heads.") and name.split(".")[1] in heads)
         }
 
+    def tables(self) -> dict[str, str]:
+        """The injection's parameters that belong to one task, and to which"""
+        return {f"{path}.{task}": task for path, each in self.named_modules() if isinstance(each, PerTask) for task in each}
+
     def users(self) -> dict[str, list[str]]:
         """The tasks that a parameter serves, by its name; parameters that serve every task are not there"""
         found: dict[str, list[str]] = {}
-        tables = {
-            f"{path}.{task}": [task] for path, each in self.named_modules() if isinstance(each, PerTask) for task in each
-        }
+        tables = self.tables()
         for name, _ in self.named_parameters():
             if name in tables:
-                found[name] = tables[name]
+                found[name] = [tables[name]]
             elif name.startswith("heads."):
                 found[name] = [task for task, use in self.uses.items() if use.head == name.split(".")[1]]
             elif name.startswith("encoder.pooler."):

@@ -38,6 +38,10 @@ class Weighting(nn.Module):
         """For the log: the weights as they are now, where they change"""
         return {}
 
+    def users(self) -> dict[Tensor, list[str]]:
+        """The tasks that a learned weight serves"""
+        return {}
+
 
 class Uncertainty(Weighting):
     """Learned: exp(-s) L + s / 2 with s the log-variance of a task, half of the first term for scores.
@@ -68,6 +72,10 @@ class Uncertainty(Weighting):
             name: self.given[name] * self.halves[name] * torch.exp(-s.detach()).item()
             for name, s in self.log_variances.items()
         }
+
+    def users(self) -> dict[Tensor, list[str]]:
+        """The tasks that a learned weight serves"""
+        return {weight: [task] for task, weight in self.log_variances.items()}
 
 
 WEIGHTINGS: dict[str, type[Weighting]] = {"fixed": Weighting, "uncertainty": Uncertainty}

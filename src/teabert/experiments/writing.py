@@ -94,7 +94,7 @@ def as_short(summary: Summary) -> str:
         lines = [[row["name"], *(shown_cell(row, each, counted) for each in summary["columns"])] for row in rows]
     seeds = sorted({len(row["seeds"]) for row in rows if row["seeds"]})
     how = f", ± deviation over {' to '.join(map(str, sorted({seeds[0], seeds[-1]})))} seeds" if seeds else ""
-    how = ", one seed" if seeds and seeds[-1] == 1 else how
+    how = ", one seed" if seeds == [1] else how
     reduced = " A reduced run." if summary["reduced"] else ""
     left = len(summary["rows"]) - len(rows)
     missing = f" {left} of {len(summary['rows'])} rows have no numbers." if left else ""

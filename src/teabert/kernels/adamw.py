@@ -129,8 +129,8 @@ class RecordedAdamW(Optimizer):
         chunks = [sum(-(-each.numel() // CHUNK) for each in group["params"]) for group in self.param_groups]
         device = self.counts.device
         tables = [torch.empty(count, FIELDS, dtype=torch.int64, device=device) for count in chunks]
-        given, moved, scales = torch.empty(4, len(self.counts), device=device).split([1, 1, 2])
-        return Plan(tables, [0] * len(tables), given[0], moved[0], scales.view(-1, 2))
+        given, moved = torch.empty_like(self.counts), torch.empty_like(self.counts)
+        return Plan(tables, [0] * len(tables), given, moved, self.counts.new_empty(len(self.counts), 2))
 
     @torch.no_grad()
     def launch(self, plan: "Plan", taken: Tensor | None = None) -> None:

@@ -422,6 +422,17 @@ def test_no_run_begins_that_cannot_end_in_time(table):
     assert Clock().fits(jobs["shared"])
 
 
+def test_rows_that_no_run_could_tell_apart_are_done_once_and_said_to_be_the_same(world, tmp_path, notes):
+    base = tiny.recipe(world, epochs=1, weight_decay=0, lr=1e-5)
+    rows = (Row("plain", base), Row("barely", base, ("train.weight_decay=0.001",)))
+    done = run_table(Table("toy", "A toy", rows, toys.TASKS), Choices(seeds=2), tmp_path, How(), notes)
+    plain, barely = done.summary["rows"]
+    assert plain["scores"] == barely["scores"]
+    assert plain["seeds"] == barely["seeds"] == [11711, 11712]
+    assert len(Results(tmp_path).by_key()) == 2
+    assert "The same runs, done once: plain and barely." in (done.folder / "table.md").read_text()
+
+
 def test_when_time_is_up_runs_at_work_are_ended_and_left_for_the_next_command(world, tmp_path, notes):
     table = long_table(world, epochs=4000)
     begun = time.monotonic()

@@ -28,6 +28,8 @@ OWN_OPTIONS = {"encoder": "--encoder", "train.seed": "--seeds", "train.epochs": 
 UNFELT = ("name", "encoder", "base", "data")
 """Of a recipe, what says only where things are: their contents are known by checksum."""
 UNFELT_OF_TASK = ("name", "files", "source", "course_column", "course_name", "shares_rows_with")
+LEAST_DECAY = 2.0**-26
+"""A step that shrinks fp32 numbers by a smaller part leaves them as they are: the next lies at least four times as far."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,13 @@ def parse_tasks(judged: Mapping[str, Any]) -> dict[str, Task]:
 
 
 def digest_of_recipe(recipe: Recipe, judged: Mapping[str, Any]) -> str:
-    """Of all that a recipe says, but for its seed and where things are."""
+    """Of all that a recipe says, but for its seed, where things are, and a weight decay that changes nothing."""
     facts = recipe.model_dump(mode="json")
     felt = {key: value for key, value in facts.items() if key not in UNFELT}
     felt["tasks"] = {name: _felt(task) for name, task in facts["tasks"].items()}
     felt["train"] = {key: value for key, value in facts["train"].items() if key != "seed"}
+    if recipe.lr * recipe.train.weight_decay < LEAST_DECAY:
+        felt["train"]["weight_decay"] = 0.0
     return digest([felt, {name: _felt(task) for name, task in judged.items()}])
 
 

@@ -32,7 +32,7 @@ def summarise(table: Table, choices: Choices, results: Results) -> Summary:
     done = {name: [known[job.key] for job in mine if good(known.get(job.key))] for name, mine in jobs.items()}
     lost = _say_who_loses(table, rows, done, results)
     said = notes_on([record for mine in done.values() for record in mine])
-    return _whole(table, choices, rows, [*said, *lost]) | {"said": said}
+    return _whole(table, choices, rows, [*same_runs(jobs), *said, *lost]) | {"said": said}
 
 
 def _whole(table: Table, choices: Choices, rows: list[dict[str, Any]], notes: Iterable[str]) -> Summary:
@@ -52,6 +52,15 @@ def _whole(table: Table, choices: Choices, rows: list[dict[str, Any]], notes: It
         "rows": rows,
         "notes": [*table.notes, *notes],
     }
+
+
+def same_runs(jobs: Mapping[str, Sequence[Job]]) -> list[str]:
+    """Which rows are one and the same, in words: their recipes differ in nothing that a run could feel."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, mine in jobs.items():
+        rows.setdefault(tuple(job.key for job in mine), []).append(name)
+    alike = [" and ".join(names) for names in rows.values() if len(names) > 1]
+    return [f"The same runs, done once: {'; '.join(alike)}."] if alike else []
 
 
 def summarise_row(row: Row, table: Table, jobs: Sequence[Job], known: Mapping[str, Record]) -> dict[str, Any]:

@@ -306,22 +306,19 @@ def at_once(encoder: Path, barrier: Any, spent: Any) -> None:
 
 def measure_together(encoder: Path) -> list[dict[str, Any]]:
     """Several runs on one GPU, each in a process of its own."""
-    found: list[dict[str, Any]] = []
-    for shared in (True, False):
-        spawn = get_context("spawn")
-        barrier, spent = spawn.Barrier(TOGETHER), spawn.Queue()
-        with shared_gpu(TOGETHER if shared else 1) as why:
-            processes = [spawn.Process(target=at_once, args=(encoder, barrier, spent)) for _ in range(TOGETHER)]
-            for process in processes:
-                process.start()
-            times = [spent.get(timeout=240) for _ in processes]
-            for process in processes:
-                process.join()
-        seconds = max(end for _, end in times) - min(begin for begin, _ in times)
-        how = "side by side (multi-process service)" if shared else "in turns"
-        found.append({"runs": TOGETHER, "how": how, "why not": why, "steps/s": TOGETHER * 600 / seconds})
-        print(json.dumps(found[-1]), flush=True)
-    return found
+    spawn = get_context("spawn")
+    barrier, spent = spawn.Barrier(TOGETHER), spawn.Queue()
+    with shared_gpu(TOGETHER) as why:
+        processes = [spawn.Process(target=at_once, args=(encoder, barrier, spent)) for _ in range(TOGETHER)]
+        for process in processes:
+            process.start()
+        times = [spent.get(timeout=240) for _ in processes]
+        for process in processes:
+            process.join()
+    seconds = max(end for _, end in times) - min(begin for begin, _ in times)
+    found = {"runs": TOGETHER, "shared": why or "by the multi-process service", "steps/s": TOGETHER * 600 / seconds}
+    print(json.dumps(found), flush=True)
+    return [found]
 
 
 def tables(results: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
 """Train a recipe and die by SIGKILL at the N-th call of a function; run as a program by test_resume.py.
 
-python killed.py RECIPE OUT MODULE:NAME N before|after|half [--resume]
+python killed.py RECIPE OUT MODULE:NAME N before|after|half [--resume] [--beside]
+
+--beside: write in a thread, as on a GPU
 """
 
 import importlib
@@ -37,8 +39,10 @@ def main() -> None:
         return result
 
     setattr(owner, name, deadly)
-    from teabert import load_recipe, train
+    from teabert import load_recipe, train, training
 
+    if "--beside" in more:
+        training.beside = lambda device: True
     train(load_recipe(recipe), out, resume="--resume" in more)
 
 

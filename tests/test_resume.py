@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from teabert import load_recipe, parse_recipe, train
+from teabert import load_recipe, parse_recipe, train, training
 from teabert.errors import UserError
 from teabert.files import sha256
 from teabert.runs import Run
@@ -69,9 +69,10 @@ POINTS = [
 ]
 
 
+@pytest.mark.parametrize("more", [(), ("--beside",)], ids=["in turn", "beside"])
 @pytest.mark.parametrize(("where", "number", "when"), POINTS, ids=lambda value: str(value).split(":")[-1])
-def test_run_killed_with_sigkill_resumes_to_the_same_bits(world, tmp_path, where, number, when):
-    died = killed(world, tmp_path / "run", where, number, when)
+def test_run_killed_with_sigkill_resumes_to_the_same_bits(world, tmp_path, where, number, when, more):
+    died = killed(world, tmp_path / "run", where, number, when, *more)
     assert died.returncode == -signal.SIGKILL, died.stderr
     resumed = train(load_recipe(world / "recipe.yaml"), tmp_path / "run", resume=True)
     assert result(resumed.path) == result(world / "whole")
@@ -82,6 +83,28 @@ def test_run_killed_twice_resumes_to_the_same_bits(world, tmp_path):
     first = killed(world, tmp_path / "run", "teabert.training:Trainer.step", 5, "after")
     second = killed(world, tmp_path / "run", "teabert.training:Trainer.step", 4, "before", "--resume")
     assert [first.returncode, second.returncode] == [-signal.SIGKILL] * 2, first.stderr + second.stderr
+    train(load_recipe(world / "recipe.yaml"), tmp_path / "run", resume=True)
+    assert result(tmp_path / "run") == result(world / "whole")
+
+
+def test_a_run_that_writes_beside_learning_saves_the_same_bits(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "beside", lambda device: True)
+    train(load_recipe(world / "recipe.yaml"), tmp_path / "run")
+    assert result(tmp_path / "run") == result(world / "whole")
+
+
+def test_a_full_disk_beside_learning_ends_the_run_and_leaves_what_was_saved(world, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(training, "beside", lambda device: True)
+    trainer = Trainer.begin(load_recipe(world / "recipe.yaml"), tmp_path / "run", _quiet())
+    trainer.epoch()
+    trainer.writing.wait()
+    monkeypatch.setattr(Run, "save_checkpoint", full)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.run_all()
+    monkeypatch.undo()
     train(load_recipe(world / "recipe.yaml"), tmp_path / "run", resume=True)
     assert result(tmp_path / "run") == result(world / "whole")
 

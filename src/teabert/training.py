@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from teabert.runs import Checkpoint, Run, free_folder, newest_folder, save_shape
 from teabert.sampling import Pairs, Sampler
 from teabert.source import Source, encode, encode_states
 from teabert.text import TextEncoder
+from teabert.writing import Writing, beside
 
 LOG_EVERY = 50
 """Steps between two lines of the log."""
@@ -77,6 +78,7 @@ class Trainer:
         self.recipe, self.run, self.progress = recipe, run, progress
         self.tasks = recipe.tasks
         self.device = pick_device()
+        self.writing = Writing(beside(self.device))
         self.precision = recipe.train.precision
         torch.backends.cudnn.benchmark = False
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, changes nothing
@@ -210,8 +212,11 @@ class Trainer:
 
     def run_all(self) -> Run:
         """Train to the end, or until patience runs out."""
-        while not self.place.finished:
-            self.epoch()
+        try:
+            while not self.place.finished:
+                self.epoch()
+        finally:
+            self.writing.finish()
         if self.held.rows:
             self.calibrate()
         return self.run
@@ -323,8 +328,10 @@ class Trainer:
         patience = self.recipe.train.patience
         stopped = patience is not None and self.place.epochs_without_gain >= patience
         self.place.finished = stopped or number + 1 == self.recipe.train.epochs
-        self.run.save_scores(self.run.scores() | {"seconds": round(self.place.seconds, 2)})
+        seconds = round(self.place.seconds, 2)
+        self.writing.add(lambda: self.run.save_scores(self.run.scores() | {"seconds": seconds}))
         self.checkpoint()
+        self.writing.begin()
         self.progress.epoch(number + 1, scores, best=self.place.best_epoch == number + 1)
         if stopped:
             self.progress.note(f"stopped: no better aggregate for {patience} epochs")
@@ -335,12 +342,15 @@ class Trainer:
         chosen_on = "dev" if settings.select == "dev" else f"{settings.select:g} of the training rows"
         record = scores.as_json() | {"epoch": number + 1, "select": chosen_on, "aggregate": settings.aggregate}
         self.save_best(record)
-        (self.run.path / CALIBRATION).unlink(missing_ok=True)  # it was fitted on the weights before
-        self.run.save_scores(record)
+        calibration = self.run.path / CALIBRATION
+        self.writing.add(lambda: calibration.unlink(missing_ok=True))  # it was fitted on the weights before
+        self.writing.add(lambda: self.run.save_scores(record))
 
     def save_best(self, record: Mapping[str, Any]) -> None:
         """Write the weights as they are now, with what they scored"""
-        self.run.save_best(self.model.state_dict(), record)
+        self.writing.wait()
+        weights = {name: self.writing.copy(tensor) for name, tensor in self.model.state_dict().items()}
+        self.writing.add(lambda: self.run.save_best(weights, record))
 
     def load_best(self) -> dict[str, Tensor]:
         """The weights of the best epoch"""
@@ -388,20 +398,23 @@ class Trainer:
 
     def checkpoint(self) -> None:
         """Save all that going on needs."""
+        self.writing.wait()
         learned = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         learned |= {f"weighting.{name}": parameter for name, parameter in self.engine.weighting.named_parameters()}
         memory = self.engine.optimizer.state_dict()["state"]
         kept = {
-            f"{index}.{key}": torch.as_tensor(value).detach().cpu().contiguous()
+            f"{index}.{key}": self.writing.copy(torch.as_tensor(value))
             for index, values in memory.items()
             for key, value in values.items()
         }
         kept["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             kept["random.cuda"] = torch.cuda.get_rng_state()
-        weights = {name: parameter.detach().cpu().contiguous() for name, parameter in learned.items()}
-        state = {"place": vars(self.place), "sampler": self.sampler.state(), "log": len(self.run.log())}
-        self.run.save_checkpoint(self.place.step, Checkpoint(weights, kept, state))
+        weights = {name: self.writing.copy(parameter) for name, parameter in learned.items()}
+        place, sampler = asdict(self.place), self.sampler.state()
+        saved = Checkpoint(weights, kept, {"place": place, "sampler": sampler, "log": len(self.run.log())})
+        self.writing.add(lambda: self.run.save_checkpoint(place["step"], saved))
+        self.writing.begin()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to where a checkpoint was made."""

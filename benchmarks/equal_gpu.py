@@ -17,6 +17,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import torch
+from scipy.stats import ttest_ind
 
 from teabert.config import load_recipe
 from teabert.encoder import Block
@@ -111,11 +112,14 @@ def report(encoder: str, losses: dict[str, list[float]], judged: list[dict[str, 
     pair = [abs(a - b) / b for a, b in zip(losses["recorded bf16"], losses["unrecorded bf16"], strict=True)]
     lines += ["", f"Recorded against unrecorded, bf16: largest {max(pair):.1e}.", ""]
     tasks = [key for key in judged[0] if key not in ("way", "seed")]
+    ways = list(dict.fromkeys(row["way"] for row in judged))
+    found = {way: {task: [row[task] for row in judged if row["way"] == way] for task in tasks} for way in ways}
     lines += [f"| with dropout, dev | {' | '.join(tasks)} |", "|" + "---|" * (len(tasks) + 1)]
-    for way in dict.fromkeys(row["way"] for row in judged):
-        by_task = {task: [row[task] for row in judged if row["way"] == way] for task in tasks}
-        cells = [f"{fmean(found):.4f} ± {stdev(found):.4f}" for found in by_task.values()]
+    for way, scores in found.items():
+        cells = [f"{fmean(mine):.4f} ± {stdev(mine):.4f}" for mine in scores.values()]
         lines.append(f"| {way}, {SEEDS} seeds | {' | '.join(cells)} |")
+    chances = [ttest_ind(*(scores[task] for scores in found.values()), equal_var=False).pvalue for task in tasks]
+    lines.append(f"| Welch's t test: p | {' | '.join(f'{chance:.2f}' for chance in chances)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -57,7 +57,9 @@ BYTES, FLOPS = 4.3e12, 790e12
 STEPS = {"usual": 30, "compiled": 120, "ours": 400}
 ROUNDS = 3
 TOGETHER = 8
-PARTS = ("batch-16", "batch-256", "mpnet", "evaluation", "together", "run", "compiled")
+PARTS = ("batch-16", "batch-256", "mpnet", "evaluation", "together", "run", "compiled", "kernels")
+PROFILED = 60
+"""steps"""
 
 
 def random_encoder(config: dict[str, Any], tokenizer: Path, into: Path) -> Path:
@@ -287,6 +289,29 @@ def measure_run(encoder: Path) -> dict[str, Any]:
         return found | {"training s": run.seconds}
 
 
+def measure_kernels(encoder: Path, name: str) -> list[dict[str, Any]]:
+    """Where a step's time on the GPU goes, kernel by kernel"""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer.begin(recipe(encoder, 16), Path(folder) / "run", Quiet())
+    batches = [pairs for pairs in trainer.sampler.epoch(0) if len(pairs) == 16]
+    for pairs in batches[:600]:
+        trainer.learn([pairs], 1e-5)
+        trainer.place.step += 1
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+        for pairs in batches[600 : 600 + PROFILED]:
+            trainer.learn([pairs], 1e-5)
+            trainer.place.step += 1
+        torch.cuda.synchronize()
+    found = sorted(profiled.key_averages(), key=lambda each: each.self_device_time_total, reverse=True)
+    rows = [(each.key[:90], each.count, each.self_device_time_total) for each in found if each.self_device_time_total]
+    rows.insert(0, ("all", sum(count for _, count, _ in rows), sum(spent for *_, spent in rows)))
+    heads = ("encoder", "kernel", "a step", "microseconds a step")
+    return [
+        dict(zip(heads, (name, kernel, count / PROFILED, spent / PROFILED), strict=True)) for kernel, count, spent in rows
+    ]
+
+
 def at_once(encoder: Path, barrier: Any, spent: Any) -> None:
     """One of several runs: so many steps between two meetings of all"""
     with tempfile.TemporaryDirectory() as folder:
@@ -349,7 +374,7 @@ def tables(results: dict[str, Any]) -> str:
             f" | {row['lowest']:.1f}-{row['highest']:.1f} | {row['examples/s']:,.0f} | {' | '.join(ratios)}"
             f" | {row['of the floor']:.0%} | {row['memory MB']:,.0f} | {row['warm-up s']:.0f} |"
         )
-    for key in ("evaluation", "run", "together"):
+    for key in ("evaluation", "run", "together", "kernels"):
         if key in results:
             rows = results[key] if isinstance(results[key], list) else [results[key]]
             heads = list(rows[0])
@@ -400,6 +425,8 @@ def main() -> None:
                     results[part] = measure_run(base)
                 case "together":
                     results[part] = measure_together(base)
+                case "kernels":
+                    results[part] = measure_kernels(base, "BERT-base") + measure_kernels(mpnet, "MPNet")
             measured = {(row["encoder"], row["batch"], row["loop"]): row for row in results["steps"]}  # the last ones count
             results["steps"] = list(measured.values())
             if given.out:  # after every part: some of them take minutes

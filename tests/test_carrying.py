@@ -116,3 +116,15 @@ def test_labels_that_did_not_come_along_are_read_from_the_data(table, tmp_path):
         np.testing.assert_array_equal(found[1], wanted)
     raw = np.load(results.folder / "answers" / "one.npz")
     assert all(raw[f"{name}.labels"].ndim == 0 for name in labels), "labels are in no file of a run"
+
+
+def test_answers_travel_on_where_their_labels_are_only_on_another_machine(there, tmp_path):
+    shutil.copytree(there.folder, tmp_path / "between")
+    shutil.rmtree(tmp_path / "between" / "labels")
+    pack(tmp_path / "between", tmp_path / "pack.tar.xz")
+    merge(tmp_path / "pack.tar.xz", tmp_path / "here")
+    here, key = Results(tmp_path / "here"), "shared--0-bert-base-uncased"
+    assert here.predictions(key, "mood") is None
+    shutil.copytree(there.folder / "labels", tmp_path / "here" / "labels")
+    same(Results(tmp_path / "here"), there)
+    assert here.predictions(key, "mood") is not None

@@ -66,27 +66,29 @@ class Results:
         self.save_arrays(key, arrays | {f"{task}.test": small(found) for task, found in (test or {}).items()})
 
     def save_arrays(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """The same as arrays of the file"""
+        """The same as arrays of the file; labels that only another machine has are known by name"""
         content = io.BytesIO()
-        named = {name: np.array(self.labels.keep(each)) if name.endswith(LABELS) else each for name, each in arrays.items()}
-        np.savez_compressed(content, **named)  # type: ignore[arg-type]
+        labels = {name: each for name, each in arrays.items() if name.endswith(LABELS) and not is_name(each)}
+        named = {name: np.array(self.labels.keep(each)) for name, each in labels.items()}
+        np.savez_compressed(content, **{**arrays, **named})  # type: ignore[arg-type]
         write_bytes(self._predictions(key), content.getvalue())
 
     def predictions(self, key: str, task: str) -> tuple[np.ndarray, np.ndarray] | None:
         """A run's dev predictions of a task and the labels; nothing where they are not there."""
         arrays = self.answers(key) or {}
         found, wanted = arrays.get(f"{task}.predictions"), arrays.get(f"{task}{LABELS}")
-        return None if found is None or wanted is None else (found, wanted)
+        return None if found is None or wanted is None or is_name(wanted) else (found, wanted)
 
     def answers(self, key: str) -> dict[str, np.ndarray] | None:
-        """All that is known of a run's answers, labels among it; nothing where nothing is"""
+        """All that is known of a run's answers, labels among it, or the names of those that are not here; nothing where
+        nothing is"""
         try:
             with np.load(self._predictions(key), allow_pickle=False) as arrays:
                 kept = dict(arrays)
         except (OSError, ValueError):
             return None
         right = {name: self.labels.find(str(each), self.read) for name, each in kept.items() if name.endswith(LABELS)}
-        return {name: each for name, each in (kept | right).items() if each is not None}
+        return kept | {name: each for name, each in right.items() if each is not None}
 
     def _predictions(self, key: str) -> Path:
         return self.folder / "answers" / f"{key}.npz"
@@ -113,6 +115,11 @@ def by_key(records: Iterable[Record]) -> dict[str, Record]:
         if not good(found.get(record["key"])):
             found[record["key"]] = record
     return found
+
+
+def is_name(labels: np.ndarray) -> bool:
+    """Whether these are no labels, but the name of some"""
+    return labels.dtype.kind == "U"
 
 
 def good(record: Record | None) -> bool:

@@ -5,7 +5,8 @@
 MiniLM-L6 with heads that nobody trained (they cost the same), real texts of three tasks (TEABERT_DATA), one text a
 request, tasks mixed. Rounds of the contenders alternate; all clients together are one process on the same machine, which
 takes 0.03 ms of processor time a request. `teabert serve` is as it starts by itself. The app has one pipeline a task,
-called one text after the other so that all threads are the model's. `alone` is the Predictor without HTTP, given as many texts at a time as there are clients, or all at once.
+called one text after the other so that all threads are the model's. `alone` is the Predictor without HTTP, given as many
+texts at a time as there are clients, or all at once.
 """
 
 import argparse

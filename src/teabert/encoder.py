@@ -7,7 +7,7 @@ named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -231,16 +231,17 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, layout)
         draws = self.draws(batch, x)
         at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch, draws)
-        x = injection.normalised(self.embedding_norm(injection.embedded(x, at)), at)
+        x, answers = injection.embedded(x, at), self.answers(x)
+        x = self.embedding_norm(x) if answers is None else torch.layer_norm(x, *answers.norm)
+        x = injection.normalised(x, at)
         stream = self.stream(self.dropout(x) if self.training else x)
         bias = None if self.distance is None else self.distance(layout.longest)
-        answers = self.answers(x)
         for layer, block in enumerate(self.blocks):
             if shared is not None and layer == injection.first:
                 stream = self.stream(stream.exact.index_select(0, shared.token))
                 at = _site(stream.exact, batch.task_of_sequence, batch.layout, batch, draws)
-            answer = None if answers is None else answers.blocks[layer]
-            stream = block(at.inside(layer, stream.working), stream, bias, injection, answer)
+            here, answer = at.inside(layer, stream.working), None if answers is None else answers.blocks[layer]
+            stream = block(here, stream, bias, injection, answer)
         return stream.exact
 
     def answers(self, x: Tensor) -> Answering | None:
@@ -248,9 +249,10 @@ class Encoder(nn.Module):
         precision, known = None if self.training else answering(x), self._answering
         if precision is None:
             known = None  # what learns will change, and fused optimisers do not count up the weights' version
-        elif known is None or known.precision != precision or not known.holds:
-            known = Answering(cast(Sequence[Block], self.blocks), precision)
-        self._answering = known
+        elif known is None or known.precision != precision or not known.holds(self):
+            known = Answering(self, precision)
+        if known is not self._answering:
+            self._answering = known
         return known
 
     def __getstate__(self) -> dict[str, Any]:

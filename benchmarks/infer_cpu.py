@@ -34,7 +34,7 @@ from teabert.tasks.reading import Example, read_split
 from teabert.text import TextEncoder
 
 BATCH = 32
-ALONE = 64
+ALONE = 192
 """Texts that are read one at a time; all would take long and say no more"""
 REST = 0.3
 """Seconds between turns: threads of OpenMP and of ONNX Runtime wait in busy loops for a while"""

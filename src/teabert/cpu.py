@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from teabert.batches import Group
+from teabert.batches import Group, Layout
 from teabert.injections import Injection, Site
 from teabert.linear import Linear
 
@@ -26,9 +26,13 @@ class Answering:
         blocks = cast(Sequence["Block"], encoder.blocks)
         self.blocks = [Answer(block, precision) for block in blocks]
         self.norm = _given(encoder.embedding_norm)
+        tables = encoder.embeddings
+        self.first_position, self.word, self.position = tables.first_position, tables.word.weight, tables.position.weight
+        self.segment = None if tables.segment is None else tables.segment.weight
         self.parts = [dict(block._modules) for block in blocks]
         inner = [part for parts in self.parts for part in parts.values() if isinstance(part, Linear | nn.LayerNorm)]
         self.made_of = [(part._parameters, part.weight, part.bias) for part in (*inner, encoder.embedding_norm)]
+        self.tables = [(table._parameters, table.weight) for table in tables.children()]
         self.laid_out = [each for part in inner if isinstance(part, Linear) for each in (part.weight, part.bias)]
         self.counted = [each for each in self.laid_out if not each.is_inference()]
         self.marked = self.marks()
@@ -44,7 +48,16 @@ class Answering:
         for parameters, weight, bias in self.made_of:
             if parameters["weight"] is not weight or parameters["bias"] is not bias:
                 return False
-        return self.marks() == self.marked
+        return all(table["weight"] is weight for table, weight in self.tables) and self.marks() == self.marked
+
+    def embedded(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
+        """(tokens,) ids -> (tokens, width), before the layer norm"""
+        place = layout.place_of_token
+        x = torch.embedding(self.word, ids)
+        x += torch.embedding(self.position, place + self.first_position if self.first_position else place)
+        if self.segment is not None:
+            x += torch.embedding(self.segment, segments) if len(self.segment) > 1 else self.segment
+        return x
 
 
 def _given(norm: nn.LayerNorm) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from torch import nn
 
 from conftest import packed, plain, rows_of, spread, tiny_shape
 from teabert.encoder import Encoder
+from teabert.exports.padded import grid
 from teabert.injections import make_injection
 
 RAGGED, EQUAL, ALONE = [3, 7, 1, 7], [5, 5, 5], [6]
@@ -39,6 +40,18 @@ def test_answers_are_those_of_the_layers_that_learn(lengths, activation, buckets
     encoder = build(activation=activation, relative_buckets=buckets)
     assert apart(encoder, batch_of(lengths)) <= 1e-5
     assert encoder._answering is None, "what learns will change"
+
+
+def test_padding_of_a_grid_is_not_read():
+    encoder, lengths = build(), torch.tensor([3, 5])
+    ids = torch.randint(5, 12, (2, 5))
+    real = torch.arange(5) < lengths[:, None]
+    batch = grid(ids, real, torch.zeros(2, dtype=torch.long), None, ())
+    assert apart(encoder, batch) <= 1e-5
+    with torch.inference_mode():
+        other = grid(torch.where(real, ids, 1), real, batch.task_of_sequence, None, ())
+        found, expected = (encoder(each, plain())[real.reshape(-1)] for each in (other, batch))
+    assert (found - expected).abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize("choice", ["attention", "gate", "lora", "prefix", "adapter", "pal"])

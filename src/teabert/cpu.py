@@ -88,7 +88,7 @@ class Answer:
         """(tokens, width) -> (tokens, width)"""
         hooks, groups = injection.hooks, at.layout.groups
         read = self.product(x, self.projection)
-        if not hooks and bias is None and len(groups) == 1 and groups[0].places is None:
+        if not hooks and bias is None and len(groups) == 1 and groups[0].real is None:
             context = self.plain(read, groups[0])
         else:
             context = self.attend(read, at, bias, injection)

@@ -6,6 +6,7 @@ neighbours and attention runs over a few dense groups. Tasks mix freely; every s
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -52,8 +53,13 @@ class Layout:
     """Shapes do not depend on the sequences: only the tensors know where they lie, and nobody may ask them in between."""
 
     @classmethod
-    def of(cls, lengths: Sequence[int], slack: float = SLACK) -> Self:
+    def of(cls, lengths: Sequence[int], slack: float = SLACK) -> "Layout":
         """The layout of sequences with these lengths, in this order."""
+        return _alone(lengths[0]) if len(lengths) == 1 else cls.made(lengths, slack)
+
+    @classmethod
+    def made(cls, lengths: Sequence[int], slack: float = SLACK) -> Self:
+        """The same, made anew"""
         sizes = np.asarray(lengths, dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
         sequence_of_token = np.repeat(np.arange(len(sizes)), sizes)
@@ -89,6 +95,13 @@ class Layout:
             place_of_token=self.place_of_token.to(device),
             groups=groups,
         )
+
+
+@lru_cache(maxsize=1024)
+def _alone(length: int) -> Layout:
+    """The layout of one sequence, made once"""
+    with torch.inference_mode(False):  # what comes next may learn
+        return Layout.made([length])
 
 
 def _neighbours(sizes: np.ndarray, slack: float) -> Iterator[tuple[int, int]]:
@@ -261,34 +274,37 @@ def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str], share: boo
             sequences += [part[row] for row in picked]
             task_of += [tasks.index(task)] * len(picked)
             seconds += [rows.second_text[row] if rows.second_text else len(part[row]) for row in picked]
-    order = np.argsort([len(ids) for ids in sequences], kind="stable")
-    ids, segments, layout = _lay_end_to_end([sequences[i] for i in order], np.array(seconds)[order])
-    where = np.empty_like(order)
+    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
+    sequences, seconds = [sequences[place] for place in order], [seconds[place] for place in order]
+    ids, segments, layout = _lay_end_to_end(sequences, seconds)
+    where = np.empty(len(order), np.int64)
     where[order] = np.arange(len(order))
-    shared = _shared([sequences[i] for i in order], np.array(seconds)[order], layout) if share else None
+    shared = _shared(sequences, seconds, layout) if share else None
     parts = tuple(_parts(wanted, where))
-    return Batch(ids, segments, layout, torch.tensor(task_of)[order], parts, shared=shared)
+    return Batch(ids, segments, layout, torch.tensor([task_of[place] for place in order]), parts, shared=shared)
 
 
-def _lay_end_to_end(sequences: Sequence[np.ndarray], seconds: np.ndarray) -> tuple[Tensor, Tensor, Layout]:
+def _lay_end_to_end(sequences: Sequence[np.ndarray], seconds: Sequence[int]) -> tuple[Tensor, Tensor, Layout]:
     """Ids, segments and layout of sequences in this order; `seconds`: the token where each one's second text begins"""
     layout = Layout.of([len(ids) for ids in sequences])
     ids = torch.from_numpy(np.concatenate(sequences).astype(np.int64))
-    segments = (layout.place_of_token >= torch.from_numpy(seconds)[layout.sequence_of_token]).long()
+    if all(second >= length for second, length in zip(seconds, layout.lengths, strict=True)):
+        return ids, torch.zeros_like(ids), layout
+    segments = (layout.place_of_token >= torch.tensor(seconds)[layout.sequence_of_token]).long()
     return ids, segments, layout
 
 
-def _shared(sequences: Sequence[np.ndarray], seconds: np.ndarray, layout: Layout) -> Shared | None:
+def _shared(sequences: Sequence[np.ndarray], seconds: Sequence[int], layout: Layout) -> Shared | None:
     """Which sequences are the same; nothing where all differ"""
     known: dict[tuple[bytes, int], int] = {}
-    keys = (
-        (ids.astype(np.int64).tobytes(), min(int(second), len(ids))) for ids, second in zip(sequences, seconds, strict=True)
-    )
+    if len(sequences) == 1:
+        return None
+    keys = ((ids.astype(np.int64).tobytes(), min(second, len(ids))) for ids, second in zip(sequences, seconds, strict=True))
     of = np.array([known.setdefault(key, len(known)) for key in keys])
     if len(known) == len(sequences):
         return None
     first = np.unique(of, return_index=True)[1]  # they stand in order of length, as the sequences do
-    ids, segments, once = _lay_end_to_end([sequences[i] for i in first], seconds[first])
+    ids, segments, once = _lay_end_to_end([sequences[place] for place in first], [seconds[place] for place in first])
     sequence = torch.from_numpy(of)
     token = once.starts[sequence][layout.sequence_of_token] + layout.place_of_token
     return Shared(ids, segments, once, sequence, token)

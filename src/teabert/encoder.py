@@ -6,17 +6,18 @@ named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from teabert.batches import Batch, Group, Layout
+from teabert.cpu import Answer, Answering
 from teabert.injections import Injection, Site
 from teabert.kernels import HEAD_WIDTHS, Draws, usable
-from teabert.linear import Linear
+from teabert.linear import Linear, answering
 
 ACTIVATIONS = {
     "gelu": nn.GELU(),
@@ -75,11 +76,21 @@ class Embeddings(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
         """(tokens,) ids -> (tokens, width)"""
-        x = self.word(ids) + self.position(layout.place_of_token + self.first_position)
-        if self.segment is None:
+        place = layout.place_of_token
+        x = _rows(self.word, ids) + _rows(self.position, place + self.first_position if self.first_position else place)
+        segment = self.segment
+        if segment is None:
             return x
         # RoBERTa has one segment only: both texts of a pair are in it
-        return x + self.segment(segments.clamp(max=self.segment.num_embeddings - 1))
+        return x + _rows(segment, segments if segment.num_embeddings > 1 else torch.zeros_like(segments))
+
+
+def _rows(table: nn.Embedding, numbers: Tensor) -> Tensor:
+    """A table's rows of these numbers"""
+    if torch.is_grad_enabled():
+        rows: Tensor = table(numbers)
+        return rows
+    return torch.embedding(table.weight, numbers)  # the same in half the time
 
 
 class DistanceBias(nn.Module):
@@ -152,20 +163,36 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[shape.activation]
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, at: Site, x: Stream, bias: Tensor | None, injection: Injection) -> Stream:
-        """(tokens, width) -> (tokens, width)"""
+    def forward(
+        self, at: Site, x: Stream, bias: Tensor | None, injection: Injection, answer: Answer | None = None
+    ) -> Stream:
+        """(tokens, width) -> (tokens, width); answer: how it is done where a CPU only answers"""
+        if answer is not None:
+            states = answer(at, x.exact, bias, injection)
+            return Stream(states, states)
         q, k, v = self.projection(x.working).chunk(3, dim=-1)
         q, k, v = injection.projected(q, k, v, at)
         heads = (-1, self.shape.attention_heads, self.shape.head_width)
-        rate = self.shape.attention_dropout if self.training else 0.0
-        context = attend(
-            q.reshape(heads), k.reshape(heads), v.reshape(heads), at.layout, bias, rate, injection.prefixes(at), at.draws
-        )
+        q, k, v = q.reshape(heads), k.reshape(heads), v.reshape(heads)
+        context = self.attend(q, k, v, at.layout, bias, injection.prefixes(at), at.draws)
         context = injection.context(context, at).reshape(-1, self.shape.width)
         hook = injection.attended if injection.changes("attended") else None
         x = self.add(self.attention_norm, x, self.output, context, hook, at)
         hook = injection.fed_forward if injection.changes("fed_forward") else None
         return self.add(self.final_norm, x, self.outer, self.inner.activated(x.working, self.activation), hook, at)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        prefix: "Prefix | None",
+        draws: Draws | None = None,
+    ) -> Tensor:
+        """Attention inside each sequence, in training with dropout. (tokens, attention_heads, head_width) each"""
+        return attend(q, k, v, layout, bias, self.shape.attention_dropout if self.training else 0.0, prefix, draws)
 
     def add(self, norm: SumNorm, x: Stream, linear: Linear, read: Tensor, hook: Hook | None, at: Site) -> Stream:
         """LayerNorm of x and what a matrix makes of `read`, dropped out and then changed by the injection's hook"""
@@ -181,6 +208,8 @@ class Block(nn.Module):
 
 class Encoder(nn.Module):
     """Embeddings, blocks and (where the family has one) the pooler."""
+
+    _answering: Answering | None = None
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -202,15 +231,31 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, layout)
         draws = self.draws(batch, x)
         at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch, draws)
-        x = self.embedding_norm(injection.embedded(x, at))
-        stream = self.stream(self.dropout(injection.normalised(x, at)))
+        x = injection.normalised(self.embedding_norm(injection.embedded(x, at)), at)
+        stream = self.stream(self.dropout(x) if self.training else x)
         bias = None if self.distance is None else self.distance(layout.longest)
+        answers = self.answers(x)
         for layer, block in enumerate(self.blocks):
             if shared is not None and layer == injection.first:
                 stream = self.stream(stream.exact.index_select(0, shared.token))
                 at = _site(stream.exact, batch.task_of_sequence, batch.layout, batch, draws)
-            stream = block(replace(at, layer=layer, input=stream.working), stream, bias, injection)
+            answer = None if answers is None else answers.blocks[layer]
+            stream = block(at.inside(layer, stream.working), stream, bias, injection, answer)
         return stream.exact
+
+    def answers(self, x: Tensor) -> Answering | None:
+        """The blocks as a CPU calls them where nothing learns"""
+        precision, known = None if self.training else answering(x), self._answering
+        if precision is None:
+            known = None  # what learns will change, and fused optimisers do not count up the weights' version
+        elif known is None or known.precision != precision or not known.holds:
+            known = Answering(cast(Sequence[Block], self.blocks), precision)
+        self._answering = known
+        return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of the encoder make their own"""
+        return self.__dict__ | {"_answering": None}
 
     def draws(self, batch: Batch, x: Tensor) -> Draws | None:
         """Where dropout begins, if kernels do it"""
@@ -231,7 +276,7 @@ class Encoder(nn.Module):
 def _site(x: Tensor, task_of_sequence: Tensor, layout: Layout, batch: Batch, draws: Draws | None) -> Site:
     """The place below all layers"""
     names = tuple(part.task for part in batch.parts)
-    return Site(-1, x, task_of_sequence, task_of_sequence[layout.sequence_of_token], layout, names, draws)
+    return Site(-1, x, task_of_sequence, task_of_sequence.index_select(0, layout.sequence_of_token), layout, names, draws)
 
 
 Prefix = tuple[Tensor, Tensor]
@@ -254,27 +299,32 @@ def attend(
 
         q, k, v = q.bfloat16(), k.bfloat16(), v.bfloat16()
         return attend_packed(q, k, v, layout, bias, dropout, draws or Draws(layout.bounds))
+    if len(layout.groups) == 1:
+        return _attend_group(q, k, v, layout.groups[0], bias, dropout, prefix)
     prefixes: Sequence[Prefix | None] = [None] * len(layout.groups)
     if prefix is not None:
         sizes = [group.sequences for group in layout.groups]
         prefixes = list(zip(prefix[0].split(sizes), prefix[1].split(sizes), strict=True))
     groups = zip(layout.groups, prefixes, strict=True)
-    contexts = [_attend_group(q, k, v, group, bias, dropout, prefix) for group, prefix in groups]
-    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+    contexts = [
+        _attend_group(q[group.tokens], k[group.tokens], v[group.tokens], group, bias, dropout, prefix)
+        for group, prefix in groups
+    ]
+    return torch.cat(contexts)
 
 
 def _attend_group(
     q: Tensor, k: Tensor, v: Tensor, group: Group, bias: Tensor | None, dropout: float, prefix: Prefix | None
 ) -> Tensor:
     """Attention over a dense block of equally long (or padded) sequences."""
-    heads, width = q.shape[1:]
+    _, heads, width = q.shape
     grid = (group.sequences, group.longest, heads, width)
-    dense = [_lay_out(x[group.tokens], group).view(grid).transpose(1, 2) for x in (q, k, v)]
-    mask = _mask(group, bias, dense[0].dtype)
+    q, k, v = (_lay_out(x, group).view(grid).transpose(1, 2) for x in (q, k, v))
+    mask = _mask(group, bias, q.dtype)
     if prefix is not None:
-        dense[1:] = [torch.cat([p.transpose(1, 2), x], dim=2) for p, x in zip(prefix, dense[1:], strict=True)]
+        k, v = (torch.cat([p.transpose(1, 2), x], dim=2) for p, x in zip(prefix, (k, v), strict=True))
         mask = None if mask is None else F.pad(mask, (prefix[0].shape[1], 0), value=mask.dtype == torch.bool)  # all see it
-    context = F.scaled_dot_product_attention(dense[0], dense[1], dense[2], attn_mask=mask, dropout_p=dropout)
+    context = F.scaled_dot_product_attention(q, k, v, mask, dropout)
     context = context.transpose(1, 2).reshape(-1, heads, width)
     return context if group.places is None else context[group.places]
 

@@ -47,12 +47,10 @@ class Linear(nn.Linear):
         """In which precision oneDNN computes; nothing where torch does"""
         if torch.is_grad_enabled():
             self._laid_out = None  # what learns will change, and fused optimisers do not count up the weights' version
-            return None
-        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        return precision if x.is_cpu and precision in PRECISIONS and _is_available() else None
+        return answering(x)
 
     def _answer(self, x: Tensor, precision: torch.dtype, activation: str = "none", how: str = "") -> Tensor:
-        weight, bias = self._packed(precision)
+        weight, bias = self.laid_out(precision)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, activation, [], how)
         return out
 
@@ -74,7 +72,7 @@ class Linear(nn.Linear):
         """Copies of the layer lay out their own"""
         return self.__dict__ | {"_laid_out": None, "copies": None}
 
-    def _packed(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    def laid_out(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weights and bias in that precision, made anew where the weights have changed"""
         weight = self.weight
         now = (weight.data_ptr(), 0 if weight.is_inference() else weight._version, precision)
@@ -82,6 +80,14 @@ class Linear(nn.Linear):
             bias = None if self.bias is None else self.bias.detach().to(precision)
             self._laid_out = now, torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(precision)), bias
         return self._laid_out[1:]
+
+
+def answering(x: Tensor) -> torch.dtype | None:
+    """The precision in which oneDNN computes what comes after x; nothing where torch does, or where something learns"""
+    if torch.is_grad_enabled() or not x.is_cpu:
+        return None
+    precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    return precision if precision in PRECISIONS and _is_available() else None
 
 
 @cache

@@ -5,6 +5,7 @@ The base class is therefore the baseline, plain shared BERT; a method states onl
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -38,6 +39,12 @@ class Site:
     kept: dict[Any, Any] = field(default_factory=dict)
     """what an injection keeps from layer to layer, within one pass through the encoder"""
 
+    def inside(self, layer: int, entering: Tensor) -> "Site":
+        """The same in a layer"""
+        return Site(
+            layer, entering, self.task_of_sequence, self.task_of_token, self.layout, self.names, self.draws, self.kept
+        )
+
 
 class Injection(nn.Module):
     """Plain shared BERT: every hook returns its input."""
@@ -63,6 +70,11 @@ class Injection(nn.Module):
     def changes(self, hook: str) -> bool:
         """Whether a hook does anything: where it does not, the encoder may do in one go what lies around it"""
         return getattr(type(self), hook) is not getattr(Injection, hook)
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """Those inside a layer that do anything"""
+        return frozenset(filter(self.changes, ("projected", "prefixes", "context", "attended", "fed_forward")))
 
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the summed embeddings before their LayerNorm"""

@@ -31,8 +31,8 @@ class Several(Injection):
         return cast(Iterable[Injection], self.methods.values())
 
     def changes(self, hook: str) -> bool:
-        """Whether any of them does"""
-        return any(method.changes(hook) for method in self.each())
+        """Whether any of them does, or what is made of this class"""
+        return getattr(type(self), hook) is not getattr(Several, hook) or any(each.changes(hook) for each in self.each())
 
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width)"""

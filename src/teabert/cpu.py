@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from teabert.injections import Injection, Site
+from teabert.injections.pertask import with_rows
 from teabert.linear import Linear
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ class Answer:
     def __call__(self, at: Site, x: Tensor, bias: Tensor | None, injection: Injection) -> Tensor:
         """(tokens, width) -> (tokens, width)"""
         hooks = injection.hooks
-        q, k, v = self.product(x, self.projection).view(-1, 3, self.shape.width).unbind(1)
+        asked = self.product(x, self.projection)
+        if "shift" in hooks and (shift := injection.shift(at)) is not None:
+            asked = with_rows(asked, shift, at)
+        q, k, v = asked.view(-1, 3, self.shape.width).unbind(1)
         if "projected" in hooks:
             q, k, v = injection.projected(q, k, v, at)
         prefix = injection.prefixes(at) if "prefixes" in hooks else None

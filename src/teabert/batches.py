@@ -4,7 +4,7 @@ No padding anywhere: all sequences stand end to end, shortest first, so that seq
 neighbours and attention runs over a few dense groups. Tasks mix freely; every sequence carries its task.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
@@ -277,17 +277,20 @@ def collate(chosen: Iterable[tuple[Rows, int]], tasks: Sequence[str], share: boo
     order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
     sequences, seconds = [sequences[place] for place in order], [seconds[place] for place in order]
     ids, segments, layout = _lay_end_to_end(sequences, seconds)
-    where = np.empty(len(order), np.int64)
-    where[order] = np.arange(len(order))
+    where = {sequence: place for place, sequence in enumerate(order)}
     shared = _shared(sequences, seconds, layout) if share else None
     parts = tuple(_parts(wanted, where))
-    return Batch(ids, segments, layout, torch.tensor([task_of[place] for place in order]), parts, shared=shared)
+    return Batch(ids, segments, layout, _numbers([task_of[place] for place in order]), parts, shared=shared)
+
+
+def _numbers(numbers: Sequence[int]) -> Tensor:
+    return torch.from_numpy(np.array(numbers, np.int64))  # twice as fast as torch.tensor
 
 
 def _lay_end_to_end(sequences: Sequence[np.ndarray], seconds: Sequence[int]) -> tuple[Tensor, Tensor, Layout]:
     """Ids, segments and layout of sequences in this order; `seconds`: the token where each one's second text begins"""
     layout = Layout.of([len(ids) for ids in sequences])
-    ids = torch.from_numpy(np.concatenate(sequences).astype(np.int64))
+    ids = torch.from_numpy(np.concatenate(sequences, dtype=np.int64))
     if all(second >= length for second, length in zip(seconds, layout.lengths, strict=True)):
         return ids, torch.zeros_like(ids), layout
     segments = (layout.place_of_token >= torch.tensor(seconds)[layout.sequence_of_token]).long()
@@ -310,12 +313,15 @@ def _shared(sequences: Sequence[np.ndarray], seconds: Sequence[int], layout: Lay
     return Shared(ids, segments, once, sequence, token)
 
 
-def _parts(wanted: dict[str, tuple[Rows, list[int]]], where: np.ndarray) -> Iterator[Part]:
+def _parts(wanted: dict[str, tuple[Rows, list[int]]], where: Mapping[int, int]) -> Iterator[Part]:
     start = 0
     for task, (rows, picked) in wanted.items():
         count, texts = len(picked), len(rows.sequences)
-        first = torch.from_numpy(where[start : start + count].copy())
-        second = torch.from_numpy(where[start + count : start + 2 * count].copy()) if texts == 2 else None
+        first, second = (
+            _numbers([where[start + number * count + row] for row in range(count)]) if number < texts else None
+            for number in range(2)
+        )
+        assert first is not None
         yield Part(task, first, second, torch.from_numpy(rows.labels[picked]), tuple(picked))
         start += texts * count
 

@@ -7,7 +7,7 @@ named sites (see injections/base.py). Devlin et al. 2019; Liu et al. 2019; Sanh 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -78,20 +78,12 @@ class Embeddings(nn.Module):
     def forward(self, ids: Tensor, segments: Tensor, layout: Layout) -> Tensor:
         """(tokens,) ids -> (tokens, width)"""
         place = layout.place_of_token
-        x = _rows(self.word, ids) + _rows(self.position, place + self.first_position if self.first_position else place)
+        x = self.word(ids) + self.position(place + self.first_position if self.first_position else place)
         segment = self.segment
         if segment is None:
             return x
         # RoBERTa has one segment only: both texts of a pair are in it
-        return x + _rows(segment, segments if segment.num_embeddings > 1 else torch.zeros_like(segments))
-
-
-def _rows(table: nn.Embedding, numbers: Tensor) -> Tensor:
-    """A table's rows of these numbers"""
-    if torch.is_grad_enabled():
-        rows: Tensor = table(numbers)
-        return rows
-    return torch.embedding(table.weight, numbers)  # the same in half the time
+        return x + segment(segments if segment.num_embeddings > 1 else torch.zeros_like(segments))
 
 
 class DistanceBias(nn.Module):
@@ -238,19 +230,22 @@ class Encoder(nn.Module):
         ids, segments, layout = batch.ids, batch.segments, batch.layout
         if shared is not None:  # until tasks are told apart, each of the different texts is read once
             ids, segments, layout = shared.ids, shared.segments, shared.layout
-        x = self.embeddings(ids, segments, layout)
+        answers = self.answers(self.embeddings.word.weight)
+        x = self.embeddings(ids, segments, layout) if answers is None else answers.embedded(ids, segments, layout)
         draws = self.draws(batch, x)
         at = _site(x, batch.task_of_sequence if shared is None else torch.zeros_like(layout.starts), layout, batch, draws)
-        x = injection.normalised(self.embedding_norm(injection.embedded(x, at)), at)
+        x = injection.embedded(x, at)
+        x = self.embedding_norm(x) if answers is None else torch.layer_norm(x, *answers.norm)
+        x = injection.normalised(x, at)
         stream = self.stream(self.dropout(x) if self.training else x)
         bias = None if self.distance is None else self.distance(layout.longest)
-        answers = self.answers(x)
         for layer, block in enumerate(self.blocks):
             if shared is not None and layer == injection.first:
                 stream = self.stream(stream.exact.index_select(0, shared.token))
                 at = _site(stream.exact, batch.task_of_sequence, batch.layout, batch, draws)
             answer = None if answers is None else answers.blocks[layer]
-            stream = block(at.inside(layer, stream.working), stream, bias, injection, answer)
+            here = at.inside(layer, stream.working) if answer is None or injection.hooks else at
+            stream = block(here, stream, bias, injection, answer)
         return stream.exact
 
     def answers(self, x: Tensor) -> Answering | None:
@@ -258,9 +253,10 @@ class Encoder(nn.Module):
         precision, known = None if self.training else answering(x), self._answering
         if precision is None:
             known = None  # what learns will change, and fused optimisers do not count up the weights' version
-        elif known is None or known.precision != precision or not known.holds:
-            known = Answering(cast(Sequence[Block], self.blocks), precision)
-        self._answering = known
+        elif known is None or known.precision != precision or not known.holds(self):
+            known = Answering(self, precision)
+        if known is not self._answering:
+            self._answering = known
         return known
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Linear(nn.Linear):
 
     copies: tuple[Tensor, Tensor] | None = None
     """bf16 copies of weight and bias that are kept up to date while a GPU learns; see optim.py"""
-    _laid_out: tuple[tuple[int, int, torch.dtype], Tensor, Tensor | None] | None = None
+    _laid_out: tuple[tuple[Any, ...], Tensor, Tensor | None] | None = None
     """which weights these are, and they and the bias as oneDNN wants them"""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,12 +81,17 @@ class Linear(nn.Linear):
 
     def laid_out(self, precision: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Weights and bias in that precision, made anew where the weights have changed"""
-        weight = self.weight
-        now = (weight.data_ptr(), 0 if weight.is_inference() else weight._version, precision)
+        weight, bias = self.weight, self.bias
+        now = (_mark(weight), None if bias is None else _mark(bias), precision)
         if self._laid_out is None or self._laid_out[0] != now:
-            bias = None if self.bias is None else self.bias.detach().to(precision)
-            self._laid_out = now, torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(precision)), bias
+            given = None if bias is None else bias.detach().to(precision)
+            self._laid_out = now, torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(precision)), given
         return self._laid_out[1:]
+
+
+def _mark(weight: Tensor) -> tuple[int, int]:
+    """By which a change is seen"""
+    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 def answering(x: Tensor) -> torch.dtype | None:

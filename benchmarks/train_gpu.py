@@ -57,6 +57,8 @@ BYTES, FLOPS = 4.3e12, 790e12
 STEPS = {"usual": 30, "compiled": 120, "ours": 400}
 ROUNDS = 3
 TOGETHER = 8
+SHARES = (100, 50, 25)
+"""The part of the GPU, in percent, that each of them may take"""
 PARTS = ("batch-16", "batch-256", "mpnet", "evaluation", "together", "run", "compiled", "kernels")
 PROFILED = 60
 """steps"""
@@ -331,9 +333,14 @@ def at_once(encoder: Path, barrier: Any, spent: Any) -> None:
 
 def measure_together(encoder: Path) -> list[dict[str, Any]]:
     """Several runs on one GPU, each in a process of its own."""
+    return [measure_shared(encoder, part) for part in SHARES]
+
+
+def measure_shared(encoder: Path, part: int) -> dict[str, Any]:
+    """The same where each may take so many percent of the GPU"""
     spawn = get_context("spawn")
     barrier, spent = spawn.Barrier(TOGETHER), spawn.Queue()
-    with shared_gpu(TOGETHER) as why:
+    with shared_gpu(TOGETHER, part) as why:
         processes = [spawn.Process(target=at_once, args=(encoder, barrier, spent)) for _ in range(TOGETHER)]
         for process in processes:
             process.start()
@@ -341,9 +348,10 @@ def measure_together(encoder: Path) -> list[dict[str, Any]]:
         for process in processes:
             process.join()
     seconds = max(end for _, end in times) - min(begin for begin, _ in times)
-    found = {"runs": TOGETHER, "shared": why or "by the multi-process service", "steps/s": TOGETHER * 600 / seconds}
+    shared = why or f"by the multi-process service, at most {part} % of the GPU each"
+    found = {"runs": TOGETHER, "shared": shared, "steps/s": TOGETHER * 600 / seconds}
     print(json.dumps(found), flush=True)
-    return [found]
+    return found
 
 
 def tables(results: dict[str, Any]) -> str:

@@ -1,6 +1,9 @@
 """A server to test with: a model of three tiny tasks that counts characters, in a thread or a process of its own."""
 
+import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from contextlib import contextmanager
 
 import httpx
 import numpy as np
+from pydantic import SecretStr
 
 from conftest import tiny_tasks
 from teabert.answers import Answer
@@ -19,9 +23,13 @@ from teabert.requests import Prepared, Refusal, check, find_task, readable
 from teabert.serving.app import make_app
 from teabert.serving.running import listen, make_server, serve_model
 from teabert.serving.settings import ServeSettings
+from teabert.serving.workers import Workers
 
 POISON = "poison"
 """The model fails on this text."""
+DEADLY = "deadly"
+"""Its process dies of this one."""
+TOKEN = "the token of the admin"
 
 
 class Counting:
@@ -44,8 +52,8 @@ class Counting:
             texts = check(find_task(self.tasks, request.task), request.text)
         except UserError as error:
             return Refusal(readable(request.task), request.id, str(error))
-        if POISON in texts:
-            return Prepared(request.task, POISON, (np.zeros(1, np.int32),), 0)
+        for bad in {POISON, DEADLY} & set(texts):
+            return Prepared(request.task, bad, (np.zeros(1, np.int32),), 0)
         return Prepared(request.task, request.id, tuple(np.zeros(len(text), np.int32) for text in texts), 0)
 
     def answer_prepared(self, prepared):
@@ -55,6 +63,8 @@ class Counting:
         self.batches.append([(each.task, each.tokens) for each in prepared])
         if any(each.id == POISON for each in prepared):
             raise RuntimeError("this text cannot be answered")
+        if any(each.id == DEADLY for each in prepared):
+            os.kill(os.getpid(), signal.SIGKILL)
         return [self.expected(each.task, each.tokens) for each in prepared]
 
     def expected(self, task, characters):
@@ -105,11 +115,11 @@ def until(condition):
 
 
 @contextmanager
-def serving(model, settings=None, admin=None):
+def serving(model, settings=None, admin=None, team=None):
     """The server in a thread; gives a client for it"""
     settings = settings or ServeSettings()
     listening = listen("127.0.0.1", 0)
-    server = make_server(make_app(model, settings, admin), settings)
+    server = make_server(make_app(model, settings, admin, team), settings)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
@@ -148,9 +158,9 @@ class Telling(Counting):
 
 
 @contextmanager
-def process(seconds):
+def process(seconds, workers=0, **changes):
     """A server whose batches take so many seconds, in a process of its own; gives the process and its address"""
-    command = [sys.executable, __file__, str(seconds)]
+    command = [sys.executable, __file__, str(seconds), str(workers), json.dumps({"tokens": 64} | changes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             yield running, re.search(r"http://\S+", running.stdout.readline())[0]
@@ -161,8 +171,11 @@ def process(seconds):
 def main() -> None:
     """What the process runs, until a signal ends it"""
     listening = listen("127.0.0.1", 0)
-    settings = ServeSettings(tokens=64)
-    serve_model(Telling(float(sys.argv[1])), settings, listening, lambda text: print(text, flush=True))
+    settings = ServeSettings(admin_token=SecretStr(TOKEN), **json.loads(sys.argv[3]))
+    model = Telling(float(sys.argv[1]))
+    admin = Changing(model)
+    team = Workers(model, admin, int(sys.argv[2]), 2, listening.close) if sys.argv[2] != "0" else None
+    serve_model(model, settings, listening, lambda text: print(text, flush=True), team or admin, team)
 
 
 if __name__ == "__main__":

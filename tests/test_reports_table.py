@@ -94,7 +94,7 @@ def test_what_cannot_be_taken_as_it_stands_is_said_first(write):
     page = page_of(report(write(TABLE)).path)
     assert "worst failed: seed 1: out of memory" in page.text
     assert "none: every row of sts got one answer." in page.text
-    assert "none: 2 runs are missing." in page.text
+    assert "2 runs are missing of none." in page.text
     assert "Encoder: mpnet, tuned on Quora." in page.text
     assert "2 of 3 rows, 2 seeds" in page.text
 

@@ -20,7 +20,7 @@ from teabert.serving.batcher import slices
 from teabert.serving.running import listen
 from teabert.serving.settings import ServeSettings, serve_settings
 
-KEY, OTHER, TOKEN = "a key of ours", "another key", "the token of the admin"
+KEY, OTHER, TOKEN = "a key of ours", "another key", served.TOKEN
 
 
 def bearer(secret):
@@ -370,10 +370,12 @@ def test_unusable_task_file_is_refused_in_words(admin_client, content, message):
     assert message in refused.json()["error"]
 
 
-def test_real_task_file_is_added_to_a_real_model_and_removed(real_run, tmp_path):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_real_task_file_is_added_to_a_real_model_and_removed(real_run, tmp_path, workers):
     from teabert import load
     from teabert.adding import add_task
     from teabert.serving.adding import TaskFiles
+    from teabert.serving.workers import Workers
 
     shutil.copytree(real_run, tmp_path / "copy")
     world = real_run.parent
@@ -381,7 +383,9 @@ def test_real_task_file_is_added_to_a_real_model_and_removed(real_run, tmp_path)
     given = {"tasks": {"fresh": task}, "data": str(world / "data"), "train": {"epochs": 1}}
     content = add_task(tmp_path / "copy", given).read_bytes()
     predictor = load(real_run)
-    with served.serving(predictor, ServeSettings(admin_token=SecretStr(TOKEN)), TaskFiles(predictor)) as client:
+    admin = TaskFiles(predictor)
+    team = Workers(predictor, admin, workers, 1, lambda: None) if workers else None
+    with served.serving(predictor, ServeSettings(admin_token=SecretStr(TOKEN)), team or admin, team) as client:
         before = ask(client, "the film", tasks=["mood"]).json()
         added = client.post("/v1/tasks", content=content, headers=bearer(TOKEN))
         assert added.json() == {"added": ["fresh"]}

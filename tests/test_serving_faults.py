@@ -226,7 +226,8 @@ def test_too_many_connections_are_turned_away():
     assert statuses[0] == 200
 
 
-def test_sigterm_under_load_loses_no_accepted_request():
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sigterm_under_load_loses_no_accepted_request(workers):
     answered = {}
 
     def load(number, address):
@@ -240,7 +241,7 @@ def test_sigterm_under_load_loses_no_accepted_request():
                 return
             answered[text] = (status, time.monotonic())
 
-    with served.process(0.05) as (running, address):
+    with served.process(0.05, workers) as (running, address):
         clients = [threading.Thread(target=load, args=(number, address)) for number in range(16)]
         for each in clients:
             each.start()

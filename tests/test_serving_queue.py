@@ -8,7 +8,7 @@ import pytest
 
 from teabert.requests import Prepared, Request
 from teabert.serving.problems import Problem
-from teabert.serving.queue import FairQueue, Question, Ticket, turns
+from teabert.serving.queue import Call, FairQueue, Question, Ticket, turns
 
 
 def questions(client, lengths, text=None, tasks=1):
@@ -23,8 +23,8 @@ def prepared(tokens):
     return Prepared("mood", "", (np.zeros(tokens, np.int32),), tokens)
 
 
-def queue(limit=100, client_limit=50, calls=2, budget=10, wait=0.0):
-    return FairQueue(limit, client_limit, calls, budget, wait)
+def queue(limit=100, client_limit=50, calls=2, budget=10, wait=0.0, takers=1):
+    return FairQueue(limit, client_limit, calls, budget, wait, takers)
 
 
 def put(room, client, lengths):
@@ -95,8 +95,11 @@ def test_cancelled_ticket_leaves_at_once():
 
 def served(room, count):
     """The queue after a batch of so many questions, whose clients may come back"""
-    put(room, "before", [1] * count)
+    ticket = put(room, "before", [1] * count)
+    ticket.missing = count
     room.take()
+    for _ in range(count):
+        room.answered(ticket)
     return room
 
 
@@ -137,8 +140,12 @@ def test_batch_waits_for_those_who_were_answered_and_no_longer_once_they_are_bac
 
 
 def test_those_who_came_during_a_batch_wait_for_those_who_were_in_it():
-    room = served(queue(budget=99, wait=0.3), 1)
-    put(room, "b", [1])  # while the model was at work
+    room = queue(budget=99, wait=0.3)
+    first = put(room, "a", [1])
+    first.missing = 1
+    room.take()
+    put(room, "b", [1])  # while the model is at work
+    room.answered(first)
     thread, found = wait_for(room)
     put(room, "a", [1])
     thread.join()
@@ -175,12 +182,52 @@ def test_calls_come_one_at_a_time_between_batches():
     room = queue(budget=2)
     put(room, "a", [1, 1, 1])
     for _ in range(2):
-        room.put_call(lambda: None)
+        room.put_call(Call(print))
     with pytest.raises(Problem, match="2 such requests are waiting"):
-        room.put_call(lambda: None)
-    work = [room.take(), room.take()]
-    assert [each.call is not None for each in work] == [True, True]
-    assert [len(each.batch) for each in work] == [2, 1]
+        room.put_call(Call(print))
+    work = None
+    found = [(work := room.take(work)) for _ in range(4)]
+    assert [each.call is not None for each in found] == [True, False, True, False]
+    assert [len(each.batch) for each in found] == [0, 2, 0, 1]
+
+
+def test_takers_share_what_waits_by_its_tokens():
+    room = queue(budget=99, takers=2)
+    put(room, "a", [4] * 8)
+    first = room.take()
+    assert first.tokens == 16
+    put(room, "b", [4] * 2)
+    second = room.take()
+    assert second.tokens == 20  # half of the 24 that wait and the 16 that are being answered
+    assert room.take(first).tokens == 4
+
+
+def test_who_came_last_goes_first_and_a_call_that_needs_all_waits_for_all():
+    room = queue(budget=1, takers=2)
+    order = []
+
+    def come(name, last=None):
+        thread = threading.Thread(target=lambda: order.append((name, room.take(last))))
+        thread.start()
+        time.sleep(0.05)
+        return thread
+
+    threads = [come("first"), come("last")]
+    put(room, "a", [1])
+    threads[1].join(5)
+    assert [name for name, _ in order] == ["last"]
+    room.put_call(Call(print, alone=True))
+    put(room, "a", [1])
+    time.sleep(0.05)
+    assert len(order) == 1  # neither the call nor the question behind it, while a batch is at work
+    threads += [come("last", order[0][1])]
+    assert len(order) == 2  # nothing beside the call either
+    assert order[1][1].call.alone
+    threads.append(come("again", order[1][1]))
+    room.close()
+    for each in threads:
+        each.join(5)
+    assert sorted(work.tokens for _, work in order[2:] if work) == [1]
 
 
 def test_closed_queue_hands_out_what_waits_and_then_ends():

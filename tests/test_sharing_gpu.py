@@ -6,7 +6,7 @@ import stat
 import pytest
 import torch
 
-from teabert.experiments.sharing_gpu import CONTROL, FOLDERS, shared_gpu
+from teabert.experiments.sharing_gpu import CONTROL, FOLDERS, PART, shared_gpu
 
 
 @pytest.fixture
@@ -20,18 +20,19 @@ def service(tmp_path, monkeypatch):
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for name in FOLDERS:
+    for name in (*FOLDERS, PART):
         monkeypatch.delenv(name, raising=False)
     return write
 
 
 def test_the_service_runs_while_the_runs_do(service, tmp_path):
     service(0)
-    with shared_gpu(4) as why:
+    with shared_gpu(4, 30) as why:
         assert why is None
         assert len({os.environ[name] for name in FOLDERS}) == 1
+        assert os.environ[PART] == "30"
     assert (tmp_path / "calls").read_text().split() == ["-d", "quit"]
-    assert not any(name in os.environ for name in FOLDERS)
+    assert not any(name in os.environ for name in (*FOLDERS, PART))
 
 
 def test_runs_go_in_turns_where_the_service_does_not_start(service, tmp_path):

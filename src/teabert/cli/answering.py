@@ -105,6 +105,9 @@ def serve(
     host: Annotated[str | None, typer.Option("--host", help="Where to listen; by default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="By default 8000; 0 takes any free one.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="The task that /predict answers.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes that compute; by default one for each thread of the CPU.")
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as tokens=4096.")
     ] = None,
@@ -116,7 +119,7 @@ def serve(
     from teabert.serving.running import serve
     from teabert.serving.settings import serve_settings
 
-    serve(run, serve_settings({"host": host, "port": port, "task": task}, change or []), typer.echo)
+    serve(run, serve_settings({"host": host, "port": port, "task": task, "workers": workers}, change or []), typer.echo)
 
 
 @app.command()

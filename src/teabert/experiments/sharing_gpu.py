@@ -14,13 +14,15 @@ import torch
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+PART = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 PATIENCE = 20
 """Seconds for the service to start or stop"""
 
 
 @contextmanager
-def shared_gpu(processes: int) -> Iterator[str | None]:
-    """Processes that are started inside run side by side; says why they do not, where there is a GPU to share."""
+def shared_gpu(processes: int, part: int = 100) -> Iterator[str | None]:
+    """Processes that are started inside run side by side; says why they do not, where there is a GPU to share. Each gets at
+    most this part, in percent, of the GPU's multiprocessors."""
     if processes < 2 or not torch.cuda.is_available() or any(name in os.environ for name in FOLDERS):
         yield None
         return
@@ -28,7 +30,7 @@ def shared_gpu(processes: int) -> Iterator[str | None]:
         yield f"{CONTROL} is not here, so the GPU takes the {processes} runs in turns"
         return
     with tempfile.TemporaryDirectory(prefix="teabert-mps-") as folder:
-        os.environ.update(dict.fromkeys(FOLDERS, folder))
+        os.environ.update(dict.fromkeys(FOLDERS, folder) | {PART: str(part)})
         why = _say(["-d"])
         if why is not None:
             _forget()
@@ -42,7 +44,7 @@ def shared_gpu(processes: int) -> Iterator[str | None]:
 
 def _forget() -> None:
     """Processes that start from now on do not look for the service"""
-    for name in FOLDERS:
+    for name in (*FOLDERS, PART):
         os.environ.pop(name, None)
 
 

@@ -124,8 +124,9 @@ def warnings(found: Table) -> list[object]:
     """Rows that cannot be taken as they stand, and why"""
     failed = [f"{row.name} failed: {row.error}" for row in found.rows if row.error]
     alike = [f"{row.name}: every row of {', '.join(row.collapsed)} got one answer." for row in found.rows if row.collapsed]
-    runs = {row.name: "1 run is" if row.missing == 1 else f"{row.missing} runs are" for row in found.rows if row.missing}
-    missing = [f"{name}: {some} missing." for name, some in runs.items()]
+    counts = sorted({row.missing for row in found.rows if row.missing})
+    named = {count: ", ".join(row.name for row in found.rows if row.missing == count) for count in counts}
+    missing = [f"{'1 run is' if count == 1 else f'{count} runs are'} missing of {names}." for count, names in named.items()]
     return [*failed, *alike, *missing]
 
 

@@ -1,6 +1,6 @@
 """The HTTP app over a Predictor: its routes, what they take and give, and how errors are said."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from teabert.errors import missing_extra, unknown
 from teabert.serving import adding, asking, inference
 from teabert.serving.adding import Admin
 from teabert.serving.asking import Service
-from teabert.serving.batcher import Batcher, Model
+from teabert.serving.batcher import Batcher, Model, Team
 from teabert.serving.describing import answers, describe, takes
 from teabert.serving.gate import Gate, Scope
 from teabert.serving.metrics import Metrics
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
 
-def make_app(
-    model: Model, settings: ServeSettings, admin: Admin | None = None, begin: Callable[[], None] | None = None
-) -> "FastAPI":
+def make_app(model: Model, settings: ServeSettings, admin: Admin | None = None, team: Team | None = None) -> "FastAPI":
     """The app that answers with a model; with an admin and a token for it, tasks may be added and removed.
 
-    `begin` is called in the model's thread before all else.
+    The team computes; by default it is the model alone.
     """
     try:
         from fastapi import FastAPI
@@ -48,7 +46,7 @@ def make_app(
     if settings.task is not None and settings.task not in model.tasks:
         raise unknown("task", settings.task, model.tasks)
     metrics = Metrics()
-    batcher = Batcher(model, settings, metrics, begin)
+    batcher = Batcher(model, settings, metrics, team)
 
     @asynccontextmanager
     async def life(app: "FastAPI") -> AsyncIterator[None]:

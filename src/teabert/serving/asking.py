@@ -137,7 +137,7 @@ async def attention(service: Service, http: "HttpRequest") -> "Response":
 
 async def _attention(service: Service, text: str | tuple[str, str], name: str) -> dict[str, Any]:
     try:
-        found = await service.batcher.call(lambda: service.model.attention(text, name))
+        found = await service.batcher.call(lambda model: model.attention(text, name))
     except UserError as error:
         return {"error": str(error)}
     return {"words": found.words, "weights": found.weights, "second": found.second}

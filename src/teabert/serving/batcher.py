@@ -1,7 +1,7 @@
-"""Between the event loop and the model: requests are tokenised here, gathered in the queue, answered in one thread.
+"""Between the event loop and the model: requests are tokenised here, gathered in the queue, answered in threads.
 
-The event loop asks and waits; the model's thread takes packed batches, and between two of them makes calls (attention,
-adding a task), so that nothing else touches the model while it works.
+The event loop asks and waits; each model, here or in a process of its own, has a thread that takes packed batches for it,
+and between two of them makes calls (attention, adding a task), so that nothing else touches the model while it works.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from teabert.progress import Progress
 from teabert.requests import Prepared, Refusal, Request, Text
 from teabert.serving.metrics import Metrics
 from teabert.serving.problems import Problem
-from teabert.serving.queue import FairQueue, Question, Ticket, Turn, turns
+from teabert.serving.queue import Call, FairQueue, Question, Ticket, Turn, turns
 from teabert.serving.settings import ServeSettings
 from teabert.tasks import Task
 
@@ -35,7 +35,17 @@ FAILED = "The model failed on this text; the server's log says why."
 log = logging.getLogger("teabert.serving")
 
 
-class Model(Protocol):
+class Computing(Protocol):
+    """Who computes: the Predictor itself, or one in another process."""
+
+    def answer_prepared(self, prepared: Sequence[Prepared]) -> list[Answer]:
+        """One packed batch"""
+
+    def attention(self, text: Text, task: str) -> Attention:
+        """How much a task reads each word"""
+
+
+class Model(Computing, Protocol):
     """What the server needs of a Predictor."""
 
     tasks: dict[str, Task]
@@ -43,11 +53,36 @@ class Model(Protocol):
     def prepare_all(self, requests: Iterable[Request], progress: Progress | None = None) -> list[Prepared | Refusal]:
         """Requests checked and tokenised; a note where texts were cut"""
 
-    def answer_prepared(self, prepared: Sequence[Prepared]) -> list[Answer]:
-        """One packed batch"""
 
-    def attention(self, text: Text, task: str) -> Attention:
-        """How much a task reads each word"""
+class Team(Protocol):
+    """All who compute."""
+
+    @property
+    def computing(self) -> Sequence[Computing]:
+        """Each of them"""
+
+    def begin(self) -> None:
+        """Called in the thread of each before all else"""
+
+    def close(self) -> None:
+        """Called once, after all else"""
+
+
+class Alone:
+    """The model itself, with so many threads."""
+
+    def __init__(self, model: Model, threads: int | None = None) -> None:
+        self.computing, self.threads = [model], threads
+
+    def begin(self) -> None:
+        """Take the threads."""
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 class Notes(Progress):
@@ -64,34 +99,37 @@ class Notes(Progress):
 class Batcher:
     """The way to the model, for any number of clients."""
 
-    def __init__(
-        self, model: Model, settings: ServeSettings, metrics: Metrics, begin: Callable[[], None] | None = None
-    ) -> None:
-        self.model, self.settings, self.metrics, self.begin = model, settings, metrics, begin
+    def __init__(self, model: Model, settings: ServeSettings, metrics: Metrics, team: "Team | None" = None) -> None:
+        self.model, self.settings, self.metrics = model, settings, metrics
+        self.team = team or Alone(model)
+        takers = len(self.team.computing)
         self.queue = FairQueue(
-            settings.queue, settings.client_queue, settings.calls, settings.tokens, settings.wait_ms / 1000
+            settings.queue, settings.client_queue, settings.calls, settings.tokens, settings.wait_ms / 1000, takers
         )
         metrics.watch(self.queue)
         self.version = 0
         """of the model's tasks: what was prepared under an older one is prepared again"""
         self.pace = 0.0
         """seconds that a token has lately taken"""
-        self.thread = Thread(target=self._work, name="model", daemon=True)
+        self.threads = [Thread(target=self._work, args=[each], name="model", daemon=True) for each in self.team.computing]
 
     def start(self) -> None:
         """Begin to answer; from the event loop that will ask."""
         self.loop = asyncio.get_running_loop()
-        self.thread.start()
+        for thread in self.threads:
+            thread.start()
 
     def close(self) -> None:
         """Answer what waits, then stop."""
         self.queue.close()
-        self.thread.join()
+        for thread in self.threads:
+            thread.join()
+        self.team.close()
 
     @property
     def alive(self) -> bool:
-        """Whether the model's thread is there."""
-        return self.thread.is_alive()
+        """Whether the threads that ask the model are there."""
+        return all(thread.is_alive() for thread in self.threads)
 
     @property
     def ready(self) -> bool:
@@ -124,22 +162,22 @@ class Batcher:
         assert len(answers) == len(requests), "an answer is missing"
         return answers
 
-    async def call(self, function: Callable[[], Found]) -> Found:
-        """The result of something that needs the model for itself."""
+    async def call(self, function: Callable[[Computing], Found], alone: bool = False) -> Found:
+        """The result of something that needs a model for itself; `alone`: all of them."""
         arrived: asyncio.Future[Found] = self.loop.create_future()
 
-        def call() -> None:
+        def call(computing: Computing) -> None:
             if arrived.cancelled():  # it came too late, and nobody waits any more
                 return
             try:
-                found = function()
+                found = function(computing)
             except Exception as error:  # whatever it is, it belongs to who asked
                 self.loop.call_soon_threadsafe(_fail, arrived, error)
             else:
                 self.loop.call_soon_threadsafe(_finish, arrived, found)
 
         try:
-            self.queue.put_call(call)
+            self.queue.put_call(Call(call, alone))
         except Problem as problem:
             raise self._with_retry(problem) from None
         try:
@@ -150,13 +188,13 @@ class Batcher:
     async def change(self, function: Callable[[], Found]) -> Found:
         """The result of something that changes the model's tasks; what waits is then prepared anew."""
 
-        def change() -> Found:
+        def change(computing: Computing) -> Found:
             try:
                 return function()
             finally:
                 self.version += 1
 
-        return await self.call(change)
+        return await self.call(change, alone=True)
 
     async def _prepare(self, ticket: Ticket, requests: Sequence[Request], notes: Notes) -> list[Question]:
         questions, place, version = [], 0, self.version
@@ -192,26 +230,26 @@ class Batcher:
         problem.headers.setdefault("Retry-After", str(seconds))
         return problem
 
-    # in the model's thread
+    # in the threads
 
     def _tell(self, arrived: "asyncio.Future[None]") -> None:
         self.loop.call_soon_threadsafe(_finish, arrived, None)
 
-    def _work(self) -> None:
-        if self.begin is not None:
-            self.begin()
-        while (work := self.queue.take()) is not None:
+    def _work(self, computing: Computing) -> None:
+        self.team.begin()
+        work = None
+        while (work := self.queue.take(work)) is not None:
             if work.call is not None:
-                work.call()
+                work.call.function(computing)
             if work.batch:
-                self._answer(work.batch)
+                self._answer(computing, work.batch)
                 self.queue.stir()
 
-    def _answer(self, batch: list[Turn]) -> None:
+    def _answer(self, computing: Computing, batch: list[Turn]) -> None:
         questions = [question for turn in batch if not turn.ticket.cancelled for question in turn.questions]
         fresh = [question for question in map(self._fresh, questions) if question is not None]
         if fresh:
-            self._answer_packed(fresh)
+            self._answer_packed(computing, fresh)
 
     def _fresh(self, question: Question) -> Question | None:
         """The question, prepared anew if tasks have come or gone since; nothing if it is refused now"""
@@ -220,20 +258,20 @@ class Batcher:
         (prepared,) = self.model.prepare_all([question.request])
         if isinstance(prepared, Refusal):
             self._refuse(question.ticket, question.place, prepared)
-            _count_down(question.ticket)
+            self.queue.answered(question.ticket)
             return None
         return Question(question.ticket, question.place, question.request, prepared, self.version)
 
-    def _answer_packed(self, questions: list[Question]) -> None:
+    def _answer_packed(self, computing: Computing, questions: list[Question]) -> None:
         """One packed batch; where it fails, each half, so that one bad question harms no other"""
         begun = time.perf_counter()
         try:
-            answers = self.model.answer_prepared([each.prepared for each in questions])
+            answers = computing.answer_prepared([each.prepared for each in questions])
         except Exception:
             if len(questions) > 1:
                 middle = len(questions) // 2
-                self._answer_packed(questions[:middle])
-                self._answer_packed(questions[middle:])
+                self._answer_packed(computing, questions[:middle])
+                self._answer_packed(computing, questions[middle:])
                 return
             self._fail(questions[0])
             return
@@ -241,7 +279,7 @@ class Batcher:
         self.pace = seconds / max(1, tokens)
         self.metrics.batch(questions, tokens, seconds)
         for question, answer in zip(questions, answers, strict=True):
-            _deliver(question, answer)
+            self._deliver(question, answer)
 
     def _refuse(self, ticket: Ticket, place: int, refusal: Refusal) -> None:
         ticket.answers[place] = refusal
@@ -252,7 +290,11 @@ class Batcher:
         request = question.request
         log.exception("the model failed on a text of task %r", request.task)
         self.metrics.outcome(request.task, "failed")
-        _deliver(question, Refusal(request.task, request.id, FAILED))
+        self._deliver(question, Refusal(request.task, request.id, FAILED))
+
+    def _deliver(self, question: Question, answer: Answer | Refusal) -> None:
+        question.ticket.answers[question.place] = answer
+        self.queue.answered(question.ticket)
 
 
 def slices(requests: Sequence[Request]) -> Iterator[list[Request]]:
@@ -269,17 +311,6 @@ def slices(requests: Sequence[Request]) -> Iterator[list[Request]]:
         some.append(request)
     if some:
         yield some
-
-
-def _deliver(question: Question, answer: Answer | Refusal) -> None:
-    question.ticket.answers[question.place] = answer
-    _count_down(question.ticket)
-
-
-def _count_down(ticket: Ticket) -> None:
-    ticket.missing -= 1
-    if ticket.missing == 0:
-        ticket.done()
 
 
 def _finish(arrived: "asyncio.Future[Found]", found: Found) -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Condition
+from typing import Any
 
 from teabert.answers import Answer
 from teabert.requests import Prepared, Refusal, Request
@@ -55,11 +56,26 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What the model's thread does next: at most one call, then at most one batch."""
+class Call:
+    """Something else that needs a model."""
 
-    call: Callable[[], None] | None
+    function: Callable[[Any], None]
+    """called with the model of whoever takes it"""
+    alone: bool = False
+    """whether nothing else may be at work meanwhile"""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a thread of the model does next: a call, or a batch."""
+
+    call: Call | None
     batch: list[Turn]
+
+    @property
+    def tokens(self) -> int:
+        """How much the model is busy with"""
+        return sum(turn.tokens for turn in self.batch)
 
 
 def turns(questions: Iterable[Question], budget: int) -> Iterator[Turn]:
@@ -85,18 +101,24 @@ def _alike(request: Request, first: Request) -> bool:
 class FairQueue:
     """Lines of clients, and what is called between batches."""
 
-    def __init__(self, limit: int, client_limit: int, call_limit: int, budget: int, wait: float) -> None:
+    def __init__(self, limit: int, client_limit: int, call_limit: int, budget: int, wait: float, takers: int = 1) -> None:
         self.limit, self.client_limit, self.call_limit = limit, client_limit, call_limit
         self.budget, self.wait = budget, wait
         """tokens in a batch; seconds without anything coming or going after which it is not waited for more"""
+        self.takers = takers
+        """how many work at the same time; each takes its part of what waits"""
+        self.working: list[Work] = []
+        self.resting: list[object] = []
+        """those who have nothing to do"""
+        self.gathering = False
         self.lines: dict[str, deque[Turn]] = {}
         """whose turn is next comes first"""
         self.counts: dict[str, int] = {}
-        self.calls: deque[Callable[[], None]] = deque()
+        self.calls: deque[Call] = deque()
         self.questions = self.tokens = 0
         self.stirred = 0.0
-        self.answered = self.expected = 0
-        """questions of the last batch; those that a batch need not wait beyond, for all who asked before have come back"""
+        self.expected = 0
+        """questions of those who were just answered and are likely to ask again"""
         self.closed = False
         self.changed = Condition()
 
@@ -111,9 +133,10 @@ class FairQueue:
             self.counts[ticket.client] = mine
             before, self.tokens = self.tokens, self.tokens + sum(turn.tokens for turn in given)
             self.questions += count
-            all_here = self.questions - count < self.expected <= self.questions
-            if self.questions == count or all_here or before < self.budget <= self.tokens:
-                self.changed.notify()
+            last_back = 0 < self.expected <= count
+            self.expected = max(0, self.expected - count)
+            if self.questions == count or last_back or before < self.budget <= self.tokens:
+                self.changed.notify_all()
 
     def _check_room(self, mine: int, count: int) -> None:
         if self.closed:
@@ -123,14 +146,14 @@ class FairQueue:
             most = self.client_limit if mine > self.client_limit else self.limit
             raise Problem(429, f"{whose} questions waiting, of {most} at most. Ask these {count} again later.")
 
-    def put_call(self, call: Callable[[], None]) -> None:
+    def put_call(self, call: Call) -> None:
         """Have something called between two batches; a Problem where too many wait."""
         with self.changed:
             self._check_room(0, 0)
             if len(self.calls) >= self.call_limit:
                 raise Problem(429, f"{len(self.calls)} such requests are waiting, the most there may be. Ask again later.")
             self.calls.append(call)
-            self.changed.notify()
+            self.changed.notify_all()
 
     def cancel(self, ticket: Ticket) -> None:
         """Nobody waits for these answers any more."""
@@ -145,20 +168,53 @@ class FairQueue:
             line.extend(kept)
             self._close_line(ticket.client)
 
-    def take(self) -> Work | None:
-        """What to do next, as soon as there is something; nothing once the queue is closed and empty."""
+    def answered(self, ticket: Ticket) -> None:
+        """One question more of a ticket is answered; who has all answers is likely to ask again."""
         with self.changed:
-            self.expected = self.answered + self.questions
-            while not (self.questions or self.calls or self.closed):
-                self.changed.wait()
-            if not (self.questions or self.calls):
+            ticket.missing -= 1
+            complete = ticket.missing == 0
+            if complete:
+                self.expected += len(ticket.answers)
+        if complete:
+            ticket.done()
+
+    def take(self, last: Work | None = None) -> Work | None:
+        """What to do next, after `last` is done, as soon as there is something; nothing once all is done for ever."""
+        with self.changed:
+            if last is not None:
+                self.working.remove(last)
+                self.changed.notify_all()
+            if not self._await():
                 return None
-            call = self.calls.popleft() if self.calls else None
-            if call is None:
+            if self.calls and not (last is not None and last.call is not None and self.questions):
+                work = Work(self.calls.popleft(), [])
+            else:
                 self._gather()
-            batch = list(self._fill())
-            self.answered = sum(len(turn.questions) for turn in batch)
-            return Work(call, batch)
+                work = Work(None, list(self._fill()))
+            self.working.append(work)
+            return work
+
+    def _await(self) -> bool:
+        """Wait until there is something to do; whether there is. Who came last goes first: its caches are warm"""
+        me = object()
+        self.resting.append(me)
+        try:
+            while not (self.resting[-1] is me and self._may_begin()):
+                if self.closed and not (self.questions or self.calls):
+                    return False
+                self.changed.wait()
+            return True
+        finally:
+            self.resting.remove(me)
+            self.changed.notify_all()
+
+    def _may_begin(self) -> bool:
+        """Whether there is something to do that need not wait for others' work"""
+        if self.gathering or any(work.call and work.call.alone for work in self.working):
+            return False
+        if self.calls and self.calls[0].alone:
+            return not self.working
+        return bool(self.calls or self.questions)
 
     def stir(self) -> None:
         """A question has come or an answer gone: others are likely to follow, for clients that were answered ask again."""
@@ -167,17 +223,22 @@ class FairQueue:
     def _gather(self) -> None:
         """Give others the time to join the batch: as many as are expected, if they come one soon after the other"""
         until = time.monotonic() + LONGEST * self.wait
-        while self.tokens < self.budget and self.questions < self.expected and not (self.closed or self.calls):
+        self.gathering = True
+        while self.tokens < self.budget and self.expected and not self.closed:
             left = min(self.stirred + self.wait, until) - time.monotonic()
             if left <= 0:
-                return
-            self.changed.wait(left)
+                self.expected = 0
+            else:
+                self.changed.wait(left)
+        self.gathering = False
+        self.changed.notify_all()
 
     def _fill(self) -> Iterator[Turn]:
+        part = (self.tokens + sum(work.tokens for work in self.working)) / self.takers
         used = 0
         while self.lines:
             client, line = next(iter(self.lines.items()))
-            if used and used + line[0].tokens > self.budget:
+            if used and (used >= part or used + line[0].tokens > self.budget):
                 return
             turn = line.popleft()
             used += turn.tokens
@@ -199,4 +260,4 @@ class FairQueue:
         """Take no more; what waits is still handed out."""
         with self.changed:
             self.closed = True
-            self.changed.notify()
+            self.changed.notify_all()

@@ -1,23 +1,31 @@
 """`teabert serve`: a run folder, listening until it is told to stop; what was accepted by then is still answered."""
 
 import gc
+import os
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from teabert.errors import UserError, missing_extra
+from teabert.requests import Prepared
 from teabert.serving.adding import Admin, TaskFiles
 from teabert.serving.settings import ServeSettings
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from teabert.serving.batcher import Model
+    from teabert.predictor import Predictor
+    from teabert.serving.batcher import Model, Team
 
 SILENT_S = 10.0
 """Seconds that a connection may take to send the head of a request."""
+KEPT = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+"""For how many shapes of batch oneDNN may keep what it has made. Nearly every batch has another, and 1024 of them, as it is
+by default, take half a gigabyte."""
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -25,17 +33,33 @@ def serve(run: Path, settings: ServeSettings, say: Callable[[str], None]) -> Non
     """Serve a run's best model."""
     check_installed()
     listening = listen(settings.host, settings.port)
+    os.environ.update(KEPT | os.environ)
     import torch
 
     from teabert.predictor import load
+    from teabert.serving.batcher import Alone
+    from teabert.serving.workers import Workers, how_many
 
     # Whoever computes has helping threads of its own. Were this thread to have some too, they were more than processors,
     # and those of the model's thread would sleep after every product instead of waiting for the next: a third slower.
+    # Nor could it fork any more.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with listening:
         predictor = load(run)
-        serve_model(predictor, settings, listening, say, TaskFiles(predictor), lambda: torch.set_num_threads(threads))
+        admin: Admin = TaskFiles(predictor)
+        team: Team = Alone(predictor, threads)
+        if count := how_many(settings.workers, predictor.model.device.type, threads):
+            _lay_out(predictor)
+            admin = team = Workers(predictor, admin, count, threads, listening.close)
+        serve_model(predictor, settings, listening, say, admin, team)
+
+
+def _lay_out(predictor: "Predictor") -> None:
+    """Answer something: what the first answer makes of the weights is then shared by all forks"""
+    tasks = predictor.tasks.values()
+    texts = [Prepared(task.name, "", (np.zeros(8, np.int32),) * task.sequences, 4) for task in tasks]
+    predictor.answer_prepared(texts)
 
 
 def serve_model(
@@ -44,12 +68,12 @@ def serve_model(
     listening: socket.socket,
     say: Callable[[str], None],
     admin: Admin | None = None,
-    begin: Callable[[], None] | None = None,
+    team: "Team | None" = None,
 ) -> None:
-    """Answer whoever comes to the socket, until a signal ends it; `begin` is called first in the model's thread."""
+    """Answer whoever comes to the socket, until a signal ends it; the team computes."""
     from teabert.serving.app import make_app
 
-    server = make_server(make_app(model, settings, admin, begin), settings)
+    server = make_server(make_app(model, settings, admin, team), settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     say(f"Serving {', '.join(model.tasks)} at http://{shown}:{port} (routes: /docs). Stop with Ctrl+C.")

@@ -24,6 +24,8 @@ class ServeSettings(Settings):
     """0 takes any free port."""
     task: str | None = None
     """The task that /predict answers; not needed where the model has one."""
+    workers: int | None = Field(None, ge=0, le=64)
+    """Processes that compute on a CPU; by default one for each of its threads, 8 at most; 0: the server computes itself."""
     tokens: int = Field(2048, ge=1)
     """Tokens in a batch of the model: as many as keep a processor busy; a GPU takes more."""
     wait_ms: float = Field(2.0, ge=0, le=1000)

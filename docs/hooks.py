@@ -31,7 +31,7 @@ from teabert.weighting import WEIGHTINGS
 ROOT = Path(__file__).parent.parent
 MARK = re.compile(r"^<!-- made: ([a-z-]+) -->$", re.MULTILINE)
 LOADED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
-SITES = ("embedded", "normalised", "projected", "prefixes", "context", "attended", "fed_forward")
+SITES = ("embedded", "normalised", "shift", "projected", "prefixes", "context", "attended", "fed_forward")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

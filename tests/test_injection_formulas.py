@@ -13,6 +13,7 @@ from teabert.injections import Injection
 from teabert.injections.base import Site
 from teabert.injections.options import LayerOptions, Span
 from teabert.injections.pertask import spread as spread_out
+from teabert.injections.pertask import with_rows
 from teabert.injections.several import Several
 from teabert.pretrained import to_published
 
@@ -27,17 +28,38 @@ def site(model, batch, layer=1):
 
 def test_attention_adds_a_tasks_vectors_to_queries_keys_and_values():
     model, batch = build("attention"), pack(mixed())
-    at, nothing = site(model, batch), torch.zeros(len(batch.ids), 32)
-    out = torch.cat(model.injection.projected(nothing, nothing, nothing, at), dim=1)
+    at = site(model, batch)
+    out = with_rows(torch.zeros(len(batch.ids), 96), model.injection.shift(at), at)
     expected = torch.stack([model.injection.vectors[task][1] for task in TASKS])[at.task_of_token]
     assert torch.equal(out, expected)
+
+
+def test_attention_without_keys_leaves_them_alone():
+    model, batch = build({"method": "attention", "vectors": "qv"}), pack(mixed())
+    out = model.injection.shift(site(model, batch))
+    expected = torch.stack([model.injection.vectors[task][1] for task in TASKS])
+    assert torch.equal(out[:, :32], expected[:, :32])
+    assert not out[:, 32:64].any()
+    assert torch.equal(out[:, 64:], expected[:, 32:])
+
+
+def test_of_several_methods_each_takes_what_the_one_before_it_returned():
+    choice = ["projected", {"method": "activated", "act": "tanh", "init": "paper"}, "attention"]
+    model, batch = build(choice), pack(mixed())
+    at, mine = site(model, batch), list(model.injection.each())
+    given = torch.randn(len(batch.ids), 96, generator=torch.Generator().manual_seed(6))
+    first = with_rows(given, mine[0].shift(at), at)
+    second = torch.cat(mine[1].projected(*first.chunk(3, dim=1), at), dim=1)
+    expected = with_rows(second, mine[2].shift(at), at)
+    shifted = with_rows(given, model.injection.shift(at), at)
+    assert torch.equal(torch.cat(model.injection.projected(*shifted.chunk(3, dim=1), at), dim=1), expected)
 
 
 @pytest.mark.parametrize("share", [False, True])
 def test_projected_adds_a_tasks_projected_vector(share):
     model, batch = build({"method": "projected", "share_layers": share}), pack(mixed())
-    at, nothing = site(model, batch), torch.zeros(len(batch.ids), 32)
-    out = torch.cat(model.injection.projected(nothing, nothing, nothing, at), dim=1)
+    at = site(model, batch)
+    out = with_rows(torch.zeros(len(batch.ids), 96), model.injection.shift(at), at)
     weight = model.injection.projections[0 if share else 1].weight
     expected = torch.stack([weight @ model.injection.vectors[task][0] for task in TASKS])[at.task_of_token]
     assert (out - expected).abs().max() <= 1e-5

@@ -216,6 +216,32 @@ def test_linear_reads_copies_and_teaches_masters():
     assert all(near(a, b) for a, b in zip(found, theirs, strict=True))
 
 
+@pytest.mark.parametrize("learns", [(True, True, True, True), (False, False, False, True), (True, True, True, False)])
+@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize("tokens", [9, 1100])
+def test_linear_is_shifted_by_each_tokens_row(tokens, count, learns):
+    torch.manual_seed(0)
+    x = torch.randn(tokens, 16).bfloat16().requires_grad_(learns[0])
+    weight, bias = torch.randn(70, 16, requires_grad=learns[1]), torch.randn(70, requires_grad=learns[2])
+    rows, of_token = torch.randn(count, 70, requires_grad=learns[3]), torch.randint(count, (tokens,))
+    copies = weight.detach().bfloat16(), bias.detach().bfloat16()
+    wide = [each.detach().double() for each in (x, *copies, rows)]
+    wide = [each.requires_grad_(learning) for each, learning in zip(wide, learns, strict=True)]
+    expected = F.linear(*wide[:3]) + wide[3][of_token]
+    weights = torch.randn(tokens, 70).bfloat16()
+    ours, theirs = ([each for each in given if each.requires_grad] for given in ((x, weight, bias, rows), wide))
+
+    def learned():
+        out = linear(x, weight, bias, *copies, rows, of_token)
+        return out, torch.autograd.grad((out.double() * weights).sum(), ours)
+
+    out, found = learned()
+    assert near(out, expected)
+    for mine, right in zip(found, torch.autograd.grad((expected * weights).sum(), theirs), strict=True):
+        assert near(mine, right)
+    assert all(torch.equal(one, other) for one, other in zip(found, learned()[1], strict=True))
+
+
 @pytest.mark.parametrize("course", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_recorded_adamw_steps_as_torch_and_as_the_course(course, decay):

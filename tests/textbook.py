@@ -40,9 +40,11 @@ def read_padded(encoder, batch, injection):
     x = through(injection.normalised, encoder.embedding_norm(x), -1)
     for layer, block in enumerate(encoder.blocks):
         site = at(layer, x)
-        qkv = F.linear(x, block.projection.weight, block.projection.bias)[real].chunk(3, dim=-1)
+        qkv = F.linear(x, block.projection.weight, block.projection.bias)[real]
+        if (shift := injection.shift(site)) is not None:
+            qkv = qkv + (shift if len(shift) == 1 else shift[site.task_of_token])
         heads = (*real.shape, shape.attention_heads, shape.head_width)
-        q, k, v = (pad(each, 0.5).view(heads) for each in injection.projected(*qkv, site))
+        q, k, v = (pad(each, 0.5).view(heads) for each in injection.projected(*qkv.chunk(3, dim=-1), site))
         scores = torch.einsum("sihd,sjhd->shij", q, k) / math.sqrt(shape.head_width)
         if encoder.distance is not None:
             scores = scores + encoder.distance(real.shape[1])

@@ -12,10 +12,14 @@ from torch.nn import functional as F
 
 from teabert.batches import Group, Layout
 from teabert.injections import Injection, Site
+from teabert.injections.pertask import with_rows
 from teabert.linear import Linear
 
 if TYPE_CHECKING:
     from teabert.encoder import Block, Encoder
+
+SHIFTED = frozenset(["shift"])
+"""The one hook that attention does not see"""
 
 
 class Answering:
@@ -88,7 +92,9 @@ class Answer:
         """(tokens, width) -> (tokens, width)"""
         hooks, groups = injection.hooks, at.layout.groups
         read = self.product(x, self.projection)
-        if not hooks and bias is None and len(groups) == 1 and groups[0].real is None:
+        if "shift" in hooks and (shift := injection.shift(at)) is not None:
+            read = with_rows(read, shift, at)
+        if hooks <= SHIFTED and bias is None and len(groups) == 1 and groups[0].real is None:
             context = self.plain(read, groups[0])
         else:
             context = self.attend(read, at, bias, injection)

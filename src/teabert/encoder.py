@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from teabert.batches import Batch, Group, Layout
 from teabert.cpu import Answer, Answering
 from teabert.injections import Injection, Site
+from teabert.injections.pertask import with_rows
 from teabert.kernels import HEAD_WIDTHS, Draws, usable
 from teabert.linear import Linear, answering
 
@@ -162,7 +163,7 @@ class Block(nn.Module):
         if answer is not None:
             states = answer(at, x.exact, bias, injection)
             return Stream(states, states)
-        q, k, v = self.projection(x.working).chunk(3, dim=-1)
+        q, k, v = self.project(x.working, injection.shift(at), at).chunk(3, dim=-1)
         q, k, v = injection.projected(q, k, v, at)
         heads = (-1, self.shape.attention_heads, self.shape.head_width)
         q, k, v = q.reshape(heads), k.reshape(heads), v.reshape(heads)
@@ -172,6 +173,15 @@ class Block(nn.Module):
         x = self.add(self.attention_norm, x, self.output, context, hook, at)
         hook = injection.fed_forward if injection.changes("fed_forward") else None
         return self.add(self.final_norm, x, self.outer, self.inner.activated(x.working, self.activation), hook, at)
+
+    def project(self, x: Tensor, shift: Tensor | None, at: Site) -> Tensor:
+        """(tokens, width) -> queries, keys and values, (tokens, 3 * width); shift: what each task's are shifted by"""
+        if shift is None:
+            projected: Tensor = self.projection(x)
+            return projected
+        if usable(x):
+            return self.projection.shifted(x, shift, at.task_of_token)
+        return with_rows(self.projection(x), shift, at)
 
     def attend(
         self,

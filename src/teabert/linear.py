@@ -54,6 +54,13 @@ class Linear(nn.Linear):
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(precision), weight, bias, activation, [], how)
         return out
 
+    def shifted(self, x: Tensor, rows: Tensor, of_token: Tensor) -> Tensor:
+        """x W^T + b + rows[of_token], on a GPU; rows: (count, outputs), a lone one is everybody's"""
+        from teabert.kernels.linear import linear
+
+        copies = self.copies or (self.weight.detach().bfloat16(), self.bias.detach().bfloat16())
+        return linear(x, self.weight, self.bias, *copies, rows, of_token)
+
     def product(self, x: Tensor) -> Tensor:
         """x W^T alone, on a GPU: what comes next adds the bias"""
         from teabert.kernels.linear import linear

@@ -13,7 +13,7 @@ from torch import Tensor
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
 from teabert.injections.options import LayerOptions
-from teabert.injections.pertask import PAPER, PerTask, spread
+from teabert.injections.pertask import PAPER, PerTask
 
 if TYPE_CHECKING:
     from teabert.encoder import Encoder, EncoderShape
@@ -34,12 +34,15 @@ class Attention(Injection):
         size = (self.span.rows, self.kinds * shape.width)
         self.vectors = PerTask(tasks, size, PAPER if config.init == "paper" else 0.0)
 
-    def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v: (tokens, width) each"""
+    def shift(self, at: Site) -> Tensor | None:
+        """The layer's vectors"""
         if at.layer not in self.span:
-            return q, k, v
-        shift = spread(self.vectors.table(self.span.row(at.layer), at), at.task_of_token, q).chunk(self.kinds, dim=-1)
-        return q + shift[0], k + shift[1] if self.kinds == 3 else k, v + shift[-1]
+            return None
+        table = self.vectors.table(self.span.row(at.layer), at)
+        if self.kinds == 3:
+            return table
+        q, v = table.chunk(2, dim=-1)
+        return torch.cat([q, torch.zeros_like(q), v], dim=-1)
 
     @torch.no_grad()
     def fold_into(self, encoder: "Encoder", task: str) -> None:

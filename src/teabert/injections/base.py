@@ -74,7 +74,7 @@ class Injection(nn.Module):
     @cached_property
     def hooks(self) -> frozenset[str]:
         """Those inside a layer that do anything"""
-        return frozenset(filter(self.changes, ("projected", "prefixes", "context", "attended", "fed_forward")))
+        return frozenset(filter(self.changes, ("shift", "projected", "prefixes", "context", "attended", "fed_forward")))
 
     def embedded(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the summed embeddings before their LayerNorm"""
@@ -83,6 +83,11 @@ class Injection(nn.Module):
     def normalised(self, x: Tensor, at: Site) -> Tensor:
         """x: (tokens, width), the embeddings after their LayerNorm, before the dropout"""
         return x
+
+    def shift(self, at: Site) -> Tensor | None:
+        """What is added to a layer's queries, keys and values: (tasks, 3 * width), a row for each task, or a lone row where
+        the batch has one task only; nothing where nothing is"""
+        return None
 
     def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v: (tokens, width) each, before the attention heads are split"""

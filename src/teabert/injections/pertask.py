@@ -54,6 +54,11 @@ def spread(table: Tensor, tasks: Tensor, like: Tensor) -> Tensor:
     return table.to(like.dtype)
 
 
+def with_rows(x: Tensor, table: Tensor, at: Site) -> Tensor:
+    """x + each token's row of the table; x: (tokens, width)"""
+    return x + spread(table, at.task_of_token, x)
+
+
 def by_task(x: Tensor, at: Site, tasks: Sequence[str], function: Callable[[str, Tensor], Tensor]) -> Tensor:
     """Apply a task's own function to the tokens of each task in the batch: x, (tokens, ...) -> (tokens, ...)"""
     if len(at.names) == 1:

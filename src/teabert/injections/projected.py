@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from teabert.injections.base import Injection, Site
 from teabert.injections.folding import biases
 from teabert.injections.options import LayerOptions
-from teabert.injections.pertask import PAPER, PerTask, spread
+from teabert.injections.pertask import PAPER, PerTask
 
 if TYPE_CHECKING:
     from teabert.encoder import Encoder, EncoderShape
@@ -29,13 +29,12 @@ class Projected(Injection):
         self.vectors = PerTask(tasks, (1, shape.width), PAPER if config.init == "paper" else 0.0)
         self.projections = projections(self.span.rows, shape.width)
 
-    def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v: (tokens, width) each"""
+    def shift(self, at: Site) -> Tensor | None:
+        """The vectors as the layer projects them"""
         if at.layer not in self.span:
-            return q, k, v
-        table = self.projections[self.span.row(at.layer)](self.vectors.table(0, at))  # (tasks, 3 * width)
-        dq, dk, dv = spread(table, at.task_of_token, q).chunk(3, dim=-1)
-        return q + dq, k + dk, v + dv
+            return None
+        table: Tensor = self.projections[self.span.row(at.layer)](self.vectors.table(0, at))
+        return table
 
     @torch.no_grad()
     def fold_into(self, encoder: "Encoder", task: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor, nn
 
 from teabert.injections.base import Injection, Site
+from teabert.injections.pertask import with_rows
 
 if TYPE_CHECKING:
     from teabert.encoder import Encoder
@@ -46,10 +47,25 @@ class Several(Injection):
             x = method.normalised(x, at)
         return x
 
+    def shift(self, at: Site) -> Tensor | None:
+        """The sum of what comes before any method makes something else of queries, keys and values"""
+        total = None
+        for method in self.each():
+            found = method.shift(at)
+            total = found if total is None else total if found is None else total + found
+            if method.changes("projected"):
+                break
+        return total
+
     def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v: (tokens, width) each"""
+        shifted = False
         for method in self.each():
+            shift = method.shift(at) if shifted else None
+            if shift is not None:
+                q, k, v = (with_rows(x, part, at) for x, part in zip((q, k, v), shift.chunk(3, dim=-1), strict=True))
             q, k, v = method.projected(q, k, v, at)
+            shifted = shifted or method.changes("projected")
         return q, k, v
 
     def prefixes(self, at: Site) -> tuple[Tensor, Tensor] | None:

@@ -13,13 +13,14 @@ from teabert.experiments import TABLES, find_table
 from teabert.experiments.base import Row
 from teabert.experiments.claims import CLAIMS, Between
 from teabert.experiments.columns import MEASURES, value
-from teabert.experiments.jobs import LEAST_DECAY, Choices, digest_of_recipe, judged_of, recipes_of
+from teabert.experiments.jobs import Choices, digest_of_recipe, judged_of, recipes_of
 from teabert.experiments.notes import is_bert, known_encoder, may_know_quora
 from teabert.experiments.tea_bert import DECAYS, METHODS, PAPER
 from teabert.files import sha256
 from teabert.heads.attending import TaskAttention
 from teabert.injections import INJECTIONS
 from teabert.metrics import AGGREGATES
+from teabert.optim import LEAST_DECAY
 from teabert.shapes import BERT_BASE
 
 ROWS = [(table, row) for table in TABLES.values() for row in table.rows]

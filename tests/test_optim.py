@@ -89,13 +89,14 @@ def test_course_update_equals_torch_without_decay_and_with_tiny_eps():
         torch.testing.assert_close(our, their, atol=1e-6, rtol=0)
 
 
-def test_a_decay_of_a_thousandth_at_bert_s_learning_rate_changes_no_bit():
+@pytest.mark.parametrize("name", ["adamw", "course"])
+def test_a_decay_of_a_thousandth_at_bert_s_learning_rate_changes_no_bit(name):
     ends = {}
     for decay in (0.0, 1e-3, 1e-2):
         torch.manual_seed(0)
         named = [("weight", nn.Parameter(torch.randn(400, 100) * 10 ** torch.linspace(-4, 2, 100)))]
-        made = build_optimizer(named, OptimSettings(weight_decay=decay), 1e-5)
-        for _ in range(20):
+        made = build_optimizer(named, OptimSettings(optimizer=name, weight_decay=decay), 1e-5)
+        for _ in range(60):
             named[0][1].grad = torch.randn(400, 100)
             made.step()
         ends[decay] = named[0][1].detach()

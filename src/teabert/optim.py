@@ -20,6 +20,8 @@ from teabert.settings import Settings
 ScheduleName = Literal["constant", "linear", "cosine"]
 
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
+LEAST_DECAY = 2.0**-26
+"""A step that shrinks fp32 numbers by a smaller part leaves them as they are: the next lies at least four times as far."""
 
 
 class OptimSettings(Settings):
@@ -120,6 +122,8 @@ class CourseAdamW(AdamW):
                 count = self._counts[parameter] = self._taken(parameter) + 1
                 by_count[count].append(parameter)
         lr, decay, beta2 = group["lr"], group["weight_decay"], group["betas"][1]
+        if lr * decay < LEAST_DECAY:
+            decay = 0.0  # it changes no number, and must not change how the learning rate is rounded either
         kept = 1 - lr * decay
         changed = {**group, "lr": lr * kept, "weight_decay": decay / kept}  # their product is lr * decay still
         return [

@@ -18,6 +18,7 @@ from teabert.errors import UserError
 from teabert.experiments.base import Row, Table, given_recipe
 from teabert.files import known_sha256
 from teabert.hub import encoder_folder
+from teabert.optim import LEAST_DECAY
 from teabert.pretrained import read_weights
 from teabert.tasks import Task
 from teabert.tasks.hubrows import PREFIX
@@ -28,8 +29,6 @@ OWN_OPTIONS = {"encoder": "--encoder", "train.seed": "--seeds", "train.epochs": 
 UNFELT = ("name", "encoder", "base", "data")
 """Of a recipe, what says only where things are: their contents are known by checksum."""
 UNFELT_OF_TASK = ("name", "files", "source", "course_column", "course_name", "shares_rows_with")
-LEAST_DECAY = 2.0**-26
-"""A step that shrinks fp32 numbers by a smaller part leaves them as they are: the next lies at least four times as far."""
 
 
 @dataclass(frozen=True)

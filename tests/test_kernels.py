@@ -223,11 +223,11 @@ def test_linear_is_shifted_by_each_tokens_row(tokens, count, learns):
     torch.manual_seed(0)
     x = torch.randn(tokens, 16).bfloat16().requires_grad_(learns[0])
     weight, bias = torch.randn(70, 16, requires_grad=learns[1]), torch.randn(70, requires_grad=learns[2])
-    rows, of_token = torch.randn(count, 70, requires_grad=learns[3]), torch.randint(count, (tokens,))
+    rows, of_token = torch.randn(count, 70, requires_grad=learns[3]), torch.randint(max(2, count), (tokens,))
     copies = weight.detach().bfloat16(), bias.detach().bfloat16()
     wide = [each.detach().double() for each in (x, *copies, rows)]
     wide = [each.requires_grad_(learning) for each, learning in zip(wide, learns, strict=True)]
-    expected = F.linear(*wide[:3]) + wide[3][of_token]
+    expected = F.linear(*wide[:3]) + wide[3][of_token % count]  # a lone row is everybody's
     weights = torch.randn(tokens, 70).bfloat16()
     ours, theirs = ([each for each in given if each.requires_grad] for given in ((x, weight, bias, rows), wide))
 

@@ -30,13 +30,9 @@ class _Linear(torch.autograd.Function):
         """x: (tokens, inputs) in bf16 -> (tokens, outputs)"""
         ctx.save_for_backward(x, weight_copy, of_token)
         ctx.rows = 0 if rows is None else len(rows)
-        if rows is None or of_token is None:
-            return F.linear(x, weight_copy, bias_copy)
-        if ctx.rows == 1:
-            row = rows[0].to(x.dtype)
-            return F.linear(x, weight_copy, row if bias_copy is None else bias_copy + row)
         out = F.linear(x, weight_copy, bias_copy)
-        add_rows(out, rows, of_token)
+        if rows is not None and of_token is not None:
+            add_rows(out, rows, of_token)
         return out
 
     @staticmethod

@@ -17,11 +17,12 @@ WIDE = 1024
 
 
 @triton.jit
-def _add_rows(x, rows, of_token, columns, WIDE: tl.constexpr):
+def _add_rows(x, rows, of_token, columns, WIDE: tl.constexpr, LONE: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     across = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     real = across < columns
-    row = tl.load(rows + tl.load(of_token + token) * columns + across, mask=real, other=0.0).to(tl.float32)
+    own = rows if LONE else rows + tl.load(of_token + token) * columns
+    row = tl.load(own + across, mask=real, other=0.0).to(tl.float32)
     at = x + token * columns + across
     tl.store(at, tl.load(at, mask=real, other=0.0).to(tl.float32) + row, mask=real)
 
@@ -47,9 +48,10 @@ def _sum_by_row(
 
 
 def add_rows(x: Tensor, rows: Tensor, of_token: Tensor) -> None:
-    """x += rows[of_token]; x: (tokens, columns), rows: (count, columns), of_token: (tokens,)"""
+    """x += rows[of_token]; x: (tokens, columns), rows: (count, columns), a lone one everybody's, of_token: (tokens,)"""
     tokens, columns = x.shape
-    _add_rows[(tokens, -(-columns // WIDE))](x, rows.contiguous(), of_token, columns, WIDE=WIDE, num_warps=4)
+    grid = tokens, -(-columns // WIDE)
+    _add_rows[grid](x, rows.contiguous(), of_token, columns, WIDE=WIDE, LONE=len(rows) == 1, num_warps=4)
 
 
 def sum_by_row(x: Tensor, of_token: Tensor, count: int) -> Tensor:

@@ -22,7 +22,7 @@ from served import until
 from teabert import load
 from teabert.errors import UserError
 from teabert.serving.batcher import FAILED
-from teabert.serving.workers import MOST, how_many
+from teabert.serving.workers import MOST, Workers, how_many
 
 ADMIN = {"Authorization": f"Bearer {served.TOKEN}"}
 WORDS = st.lists(st.sampled_from(["the", "film", "was", "good", "bad", "not", "dull"]), min_size=1, max_size=30)
@@ -149,6 +149,23 @@ def test_tasks_come_and_go_in_all_workers_while_they_answer():
         stop.set()
         assert all(ok for each in loads for ok in each.result())
         assert len(children(running)) == 3
+
+
+def test_all_read_the_same_task_file_whatever_becomes_of_it_meanwhile(tmp_path):
+    seen = []
+
+    class Reading(Workers):
+        def __init__(self):
+            pass
+
+        def _change(self, method, given):
+            (tmp_path / "intent.task").unlink(missing_ok=True)  # as when the request's folder goes before all have read it
+            seen.append((method, given.name, given.read_bytes() if given.is_file() else None))
+
+    (tmp_path / "intent.task").write_bytes(b"a task")
+    Reading().add(tmp_path / "intent.task")
+    Reading().add(tmp_path / "intent.task")
+    assert seen == [("add", "intent.task", b"a task"), ("add", "intent.task", None)]
 
 
 # what dies

@@ -9,8 +9,10 @@ import gc
 import logging
 import os
 import pickle
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -76,8 +78,14 @@ class Workers:
         self.nursery.close()
 
     def add(self, path: Path) -> None:
-        """Add the task of a task file, everywhere or nowhere."""
-        self._change("add", path)
+        """Add the task of a task file, everywhere or nowhere: all read the same, whatever becomes of the file meanwhile."""
+        if not path.is_file():
+            self._change("add", path)  # which says so
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / path.name
+            shutil.copyfile(path, copy)
+            self._change("add", copy)
 
     def remove(self, name: str) -> None:
         """Remove an added task, everywhere or nowhere."""

@@ -104,6 +104,27 @@ def test_other_blocks_answer_at_once():
         assert torch.equal(encoder(batch, plain()), copy.deepcopy(encoder)(batch, plain()))
 
 
+def other_words(encoder):
+    encoder.embeddings.word = nn.Embedding.from_pretrained(encoder.embeddings.word.weight * 2)
+
+
+def other_norm(encoder):
+    encoder.embedding_norm = nn.LayerNorm(encoder.shape.width).eval()
+    nn.init.constant_(encoder.embedding_norm.weight, 3.0)
+
+
+@pytest.mark.parametrize("change", [other_words, other_norm])
+def test_other_parts_below_the_blocks_answer_at_once(change):
+    encoder, batch = build(), batch_of(ALONE)
+    with torch.inference_mode():
+        before = encoder(batch, plain())
+    change(encoder)
+    with torch.inference_mode():
+        after = encoder(batch, plain())
+    assert (after - before).abs().max() > 0.1
+    assert (after - encoder(batch, plain()).detach()).abs().max() <= 1e-5
+
+
 def test_one_text_can_be_learned_from_after_it_was_answered():
     encoder = build()
     with torch.inference_mode():

@@ -33,8 +33,8 @@ class Answering:
         tables = encoder.embeddings
         self.first_position, self.word, self.position = tables.first_position, tables.word.weight, tables.position.weight
         self.segment = None if tables.segment is None else tables.segment.weight
-        self.parts = [dict(block._modules) for block in blocks]
-        inner = [part for parts in self.parts for part in parts.values() if isinstance(part, Linear | nn.LayerNorm)]
+        self.parts = [dict(each._modules) for each in (encoder, tables, encoder.blocks, *blocks)]
+        inner = [part for block in blocks for part in block.children() if isinstance(part, Linear | nn.LayerNorm)]
         self.made_of = [(part._parameters, part.weight, part.bias) for part in (*inner, encoder.embedding_norm)]
         self.tables = [(table._parameters, table.weight) for table in tables.children()]
         self.laid_out = [each for part in inner if isinstance(part, Linear) for each in (part.weight, part.bias)]
@@ -46,8 +46,8 @@ class Answering:
         return [each.data_ptr() for each in self.laid_out], [each._version for each in self.counted]
 
     def holds(self, encoder: "Encoder") -> bool:
-        """Whether the encoder's weights are still those that this was made of"""
-        if [block._modules for block in encoder.blocks] != self.parts:
+        """Whether the encoder's weights are still those that this was made of; changes through `.data` stay unseen"""
+        if [each._modules for each in (encoder, encoder.embeddings, encoder.blocks, *encoder.blocks)] != self.parts:
             return False
         for parameters, weight, bias in self.made_of:
             if parameters["weight"] is not weight or parameters["bias"] is not bias:

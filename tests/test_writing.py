@@ -43,6 +43,25 @@ def test_a_job_that_goes_wrong_ends_those_after_it_and_is_heard_of_once():
     assert done == []
 
 
+def test_a_write_that_nobody_waited_for_to_its_end_is_not_forgotten(monkeypatch):
+    go = threading.Event()
+    writing = Writing(beside=True)
+    writing.add(go.wait)
+    writing.begin()
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writing.going, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writing.wait()
+    assert writing.going is not None
+    go.set()
+    writing.finish()
+    assert writing.going is None
+
+
 def test_a_copy_stays_as_it_was():
     tensor = torch.zeros(3)
     copied = Writing(beside=True).copy(tensor)

@@ -34,9 +34,13 @@ class Writing:
 
     def wait(self) -> None:
         """Until everything that was begun is done"""
-        if self.going is not None:
-            going, self.going = self.going, None
-            going.result()
+        going = self.going
+        if going is not None:
+            try:
+                going.result()
+            finally:
+                if going.done():  # not so where Ctrl+C ended the waiting
+                    self.going = None
 
     def finish(self) -> None:
         """All that is left, to its end"""

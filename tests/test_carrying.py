@@ -125,6 +125,6 @@ def test_answers_travel_on_where_their_labels_are_only_on_another_machine(there,
     merge(tmp_path / "pack.tar.xz", tmp_path / "here")
     here, key = Results(tmp_path / "here"), "shared--0-bert-base-uncased"
     assert here.predictions(key, "mood") is None
-    shutil.copytree(there.folder / "labels", tmp_path / "here" / "labels")
+    merge(there.folder, tmp_path / "here")
     same(Results(tmp_path / "here"), there)
     assert here.predictions(key, "mood") is not None

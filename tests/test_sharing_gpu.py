@@ -35,6 +35,16 @@ def test_the_service_runs_while_the_runs_do(service, tmp_path):
     assert not any(name in os.environ for name in (*FOLDERS, PART))
 
 
+def test_a_part_that_somebody_has_set_stays(service, monkeypatch):
+    service(0)
+    monkeypatch.setenv(PART, "40")
+    with shared_gpu(4):
+        assert os.environ[PART] == "40"
+    with shared_gpu(4, 20):
+        assert os.environ[PART] == "20"
+    assert os.environ[PART] == "40"
+
+
 def test_runs_go_in_turns_where_the_service_does_not_start(service, tmp_path):
     service(1)
     with shared_gpu(4) as why:

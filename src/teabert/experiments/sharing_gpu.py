@@ -30,13 +30,16 @@ def shared_gpu(processes: int, part: int = 100) -> Iterator[str | None]:
         yield f"{CONTROL} is not here, so the GPU takes the {processes} runs in turns"
         return
     with tempfile.TemporaryDirectory(prefix="teabert-mps-") as folder:
-        os.environ.update(dict.fromkeys(FOLDERS, folder) | {PART: str(part)})
+        before = os.environ.get(PART)
+        os.environ.update(dict.fromkeys(FOLDERS, folder) | ({PART: str(part)} if part < 100 else {}))
         why = _say(["-d"])
         if why is not None:
             _forget()
         try:
             yield None if why is None else f"{why}, so the GPU takes the {processes} runs in turns"
         finally:
+            os.environ.pop(PART, None)
+            os.environ.update({} if before is None else {PART: before})
             if why is None:
                 _say([], "quit\n")
                 _forget()
@@ -44,7 +47,7 @@ def shared_gpu(processes: int, part: int = 100) -> Iterator[str | None]:
 
 def _forget() -> None:
     """Processes that start from now on do not look for the service"""
-    for name in (*FOLDERS, PART):
+    for name in FOLDERS:
         os.environ.pop(name, None)
 
 

@@ -110,7 +110,7 @@ class Batcher:
         self.version = 0
         """of the model's tasks: what was prepared under an older one is prepared again"""
         self.pace = 0.0
-        """seconds that a token has lately taken"""
+        """seconds that a token has lately taken whoever computed it"""
         self.threads = [Thread(target=self._work, args=[each], name="model", daemon=True) for each in self.team.computing]
 
     def start(self) -> None:
@@ -226,7 +226,7 @@ class Batcher:
 
     def _with_retry(self, problem: Problem) -> Problem:
         """When to come again: once what waits now is answered"""
-        seconds = min(60, max(1, math.ceil(self.queue.tokens * self.pace)))
+        seconds = min(60, max(1, math.ceil(self.queue.tokens * self.pace / len(self.threads))))
         problem.headers.setdefault("Retry-After", str(seconds))
         return problem
 

@@ -138,3 +138,10 @@ def test_task_that_gives_one_answer_only_is_named_as_a_limit(tmp_path):
     run.save_scores(run.scores() | {"collapsed": ["near"]})
     card = (export(run.path, "hub", out=tmp_path / "out").path / "README.md").read_text()
     assert "one and the same answer to every judged row of: near" in card
+
+
+def test_card_of_a_run_that_nobody_judged_says_so(tmp_path):
+    run = make_run(tmp_path / "run", TASKS)
+    run.save_scores({})
+    out = export(run.path, "hub", out=tmp_path / "out").path
+    assert "None: this model was never judged." in (out / "README.md").read_text()

@@ -121,6 +121,8 @@ def labels(task: Task) -> str:
 
 
 def _scores(story: Story) -> str:
+    if not story.judged:
+        return "None: this model was never judged."
     lines = [
         (
             each.task,

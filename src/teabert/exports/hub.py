@@ -56,7 +56,11 @@ def _story(predictor: Predictor, recipe: Recipe, facts: Mapping[str, Any], added
         recipe=recipe,
         tasks={name: portable_task(task) for name, task in predictor.tasks.items()},
         facts=facts,
-        judged=[Judged(name, scores["rows"][name], seed, scores["tasks"][name]) for scores, name, seed in judged],
+        judged=[
+            Judged(name, scores["rows"][name], seed, scores["tasks"][name])
+            for scores, name, seed in judged
+            if name in scores.get("rows", {})
+        ],
         collapsed=[name for scores, name, _ in judged if name in scores.get("collapsed", [])],
     )
 

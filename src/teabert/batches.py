@@ -317,11 +317,8 @@ def _parts(wanted: dict[str, tuple[Rows, list[int]]], where: Mapping[int, int]) 
     start = 0
     for task, (rows, picked) in wanted.items():
         count, texts = len(picked), len(rows.sequences)
-        first, second = (
-            _numbers([where[start + number * count + row] for row in range(count)]) if number < texts else None
-            for number in range(2)
-        )
-        assert first is not None
+        first = _numbers([where[start + row] for row in range(count)])
+        second = _numbers([where[start + count + row] for row in range(count)]) if texts == 2 else None
         yield Part(task, first, second, torch.from_numpy(rows.labels[picked]), tuple(picked))
         start += texts * count
 

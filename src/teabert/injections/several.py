@@ -1,6 +1,8 @@
 """Several injections in one encoder: each hook goes through them in the recipe's order."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
@@ -49,13 +51,13 @@ class Several(Injection):
 
     def shift(self, at: Site) -> Tensor | None:
         """The sum of what comes before any method makes something else of queries, keys and values"""
-        total = None
+        found = []
         for method in self.each():
-            found = method.shift(at)
-            total = found if total is None else total if found is None else total + found
+            found.append(method.shift(at))
             if method.changes("projected"):
                 break
-        return total
+        shifts = [shift for shift in found if shift is not None]
+        return reduce(add, shifts) if shifts else None
 
     def projected(self, q: Tensor, k: Tensor, v: Tensor, at: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v: (tokens, width) each"""

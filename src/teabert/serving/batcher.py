@@ -99,7 +99,7 @@ class Notes(Progress):
 class Batcher:
     """The way to the model, for any number of clients."""
 
-    def __init__(self, model: Model, settings: ServeSettings, metrics: Metrics, team: "Team | None" = None) -> None:
+    def __init__(self, model: Model, settings: ServeSettings, metrics: Metrics, team: Team | None = None) -> None:
         self.model, self.settings, self.metrics = model, settings, metrics
         self.team = team or Alone(model)
         takers = len(self.team.computing)

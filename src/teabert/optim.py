@@ -62,6 +62,11 @@ class Schedule(Settings):
         return self
 
 
+def felt_decay(lr: float, decay: float) -> float:
+    """The weight decay, or 0 where it is so small that it changes no number"""
+    return decay if lr * decay >= LEAST_DECAY else 0.0
+
+
 def lr_factor(step: int, total_steps: int, schedule: ScheduleName, warmup: float) -> float:
     """The factor on the learning rate after `step` steps; with warm-up the first step (0) moves nothing."""
     rise = round(warmup * total_steps) if warmup < 1 else int(warmup)
@@ -122,8 +127,7 @@ class CourseAdamW(AdamW):
                 count = self._counts[parameter] = self._taken(parameter) + 1
                 by_count[count].append(parameter)
         lr, decay, beta2 = group["lr"], group["weight_decay"], group["betas"][1]
-        if lr * decay < LEAST_DECAY:
-            decay = 0.0  # it changes no number, and must not change how the learning rate is rounded either
+        decay = felt_decay(lr, decay)  # one that changes no number must not change how the learning rate is rounded either
         kept = 1 - lr * decay
         changed = {**group, "lr": lr * kept, "weight_decay": decay / kept}  # their product is lr * decay still
         return [

@@ -18,7 +18,7 @@ from teabert.errors import UserError
 from teabert.experiments.base import Row, Table, given_recipe
 from teabert.files import known_sha256
 from teabert.hub import encoder_folder
-from teabert.optim import LEAST_DECAY
+from teabert.optim import felt_decay
 from teabert.pretrained import read_weights
 from teabert.tasks import Task
 from teabert.tasks.hubrows import PREFIX
@@ -168,8 +168,7 @@ def digest_of_recipe(recipe: Recipe, judged: Mapping[str, Any]) -> str:
     felt = {key: value for key, value in facts.items() if key not in UNFELT}
     felt["tasks"] = {name: _felt(task) for name, task in facts["tasks"].items()}
     felt["train"] = {key: value for key, value in facts["train"].items() if key != "seed"}
-    if recipe.lr * recipe.train.weight_decay < LEAST_DECAY:
-        felt["train"]["weight_decay"] = 0.0
+    felt["train"]["weight_decay"] = felt_decay(recipe.lr, recipe.train.weight_decay)
     return digest([felt, {name: _felt(task) for name, task in judged.items()}])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from teabert.errors import UserError
-from teabert.experiments.results import LABELS, ROWS, Record, Results, by_key, good, is_name, read_records
+from teabert.experiments.results import ROWS, Record, Results, by_key, good, read_records
 from teabert.files import UNFINISHED
 
 KEY = re.compile(r"answers/([0-9A-Za-z-]+)\.npz")
@@ -77,9 +77,8 @@ def merge(given: Path, folder: Path) -> Carried:
     for key, arrays in answers:
         if key in found and results.answers(key) is None:
             results.save_arrays(key, arrays)
-        for name, labels in arrays.items():
-            if name.endswith(LABELS) and not is_name(labels):  # which runs may wait for that are there already
-                results.labels.keep(labels)
+        else:
+            results.keep_labels(arrays)  # which runs may wait for that are there already
     for key, record in found.items():
         if key not in before or (good(record) and not good(before[key])):
             results.add(record)

@@ -68,10 +68,13 @@ class Results:
     def save_arrays(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
         """The same as arrays of the file; labels that only another machine has are known by name"""
         content = io.BytesIO()
-        labels = {name: each for name, each in arrays.items() if name.endswith(LABELS) and not is_name(each)}
-        named = {name: np.array(self.labels.keep(each)) for name, each in labels.items()}
-        np.savez_compressed(content, **{**arrays, **named})  # type: ignore[arg-type]
+        np.savez_compressed(content, **{**arrays, **self.keep_labels(arrays)})  # type: ignore[arg-type]
         write_bytes(self._predictions(key), content.getvalue())
+
+    def keep_labels(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Keep the labels that are among some arrays; their names in place of them"""
+        labels = {name: each for name, each in arrays.items() if name.endswith(LABELS) and not is_name(each)}
+        return {name: np.array(self.labels.keep(each)) for name, each in labels.items()}
 
     def predictions(self, key: str, task: str) -> tuple[np.ndarray, np.ndarray] | None:
         """A run's dev predictions of a task and the labels; nothing where they are not there."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -83,6 +83,22 @@ def recipe(encoder: Path, batch: int, *changes: str) -> Recipe:
     """TEA-BERT's recipe, tasks in proportion."""
     given = [f"encoder={encoder}", f"sampling.batch={batch}", "sampling.strategy=proportional", "train.precision=bf16"]
     return load_recipe("all-baseline", [*given, *changes])
+
+
+def ready(given: Recipe) -> Trainer:
+    """A run of ours, ready to learn; nothing of it stays on disk"""
+    with tempfile.TemporaryDirectory() as folder:
+        return Trainer.begin(given, Path(folder) / "run", Quiet())
+
+
+def our_step(trainer: Trainer) -> Callable[[Any], None]:
+    """A run's next step, on a batch of these rows"""
+
+    def step(pairs: Any) -> None:
+        trainer.learn([pairs], 1e-5)
+        trainer.place.step += 1
+
+    return step
 
 
 class Usual(nn.Module):
@@ -181,8 +197,7 @@ def floor(model: nn.Module, tokens: float) -> float:
 def measure_steps(encoder: Path, name: str, batch: int, contenders: list[str], mixed: bool = False) -> list[dict[str, Any]]:
     """Training steps a second, every contender on the same batches."""
     changes = [f"sampling.mixed={str(mixed).lower()}"]
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.begin(recipe(encoder, batch, *changes), Path(folder) / "run", Quiet())
+    trainer = ready(recipe(encoder, batch, *changes))
     source = trainer.source
     every = [pairs for epoch in range(8) for pairs in trainer.sampler.epoch(epoch) if len(pairs) == batch]
     short = [pairs for pairs in every if longest(source, pairs) <= 64]
@@ -193,12 +208,7 @@ def measure_steps(encoder: Path, name: str, batch: int, contenders: list[str], m
         torch.use_deterministic_algorithms(contender == "ours", warn_only=True)  # ours gives the same bits every time
         kind, _, precision = contender.partition(" ")
         if kind == "ours":
-
-            def step(pairs: Any) -> None:
-                trainer.learn([pairs], 1e-5)
-                trainer.place.step += 1
-
-            model: nn.Module = trainer.model
+            step, model = our_step(trainer), cast(nn.Module, trainer.model)
         else:
             loop = Loop(trainer.recipe, source, precision, kind == "compiled")
             step, model = loop.step, loop.model
@@ -251,8 +261,7 @@ def source_tokens(source: Source, pairs: Any) -> int:
 def measure_evaluation(encoder: Path) -> list[dict[str, Any]]:
     """All dev rows of the three tasks, answered."""
     given = recipe(encoder, 16)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.begin(given, Path(folder) / "run", Quiet())
+    trainer = ready(given)
     source = trainer.select
     examples = sum(len(rows) for rows in source.rows.values())
     usual = Usual(given).cuda().eval()
@@ -293,18 +302,11 @@ def measure_run(encoder: Path) -> dict[str, Any]:
 
 def measure_kernels(encoder: Path, name: str) -> list[dict[str, Any]]:
     """Where a step's time on the GPU goes, kernel by kernel"""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.begin(recipe(encoder, 16), Path(folder) / "run", Quiet())
+    trainer = ready(recipe(encoder, 16))
     batches = [pairs for pairs in trainer.sampler.epoch(0) if len(pairs) == 16]
-    for pairs in batches[:600]:
-        trainer.learn([pairs], 1e-5)
-        trainer.place.step += 1
-    torch.cuda.synchronize()
+    steps_per_second(our_step(trainer), batches[:600])
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
-        for pairs in batches[600 : 600 + PROFILED]:
-            trainer.learn([pairs], 1e-5)
-            trainer.place.step += 1
-        torch.cuda.synchronize()
+        steps_per_second(our_step(trainer), batches[600 : 600 + PROFILED])
     found = sorted(profiled.key_averages(), key=lambda each: each.self_device_time_total, reverse=True)
     rows = [(each.key[:90], each.count, each.self_device_time_total) for each in found if each.self_device_time_total]
     rows.insert(0, ("all", sum(count for _, count, _ in rows), sum(spent for *_, spent in rows)))
@@ -316,14 +318,8 @@ def measure_kernels(encoder: Path, name: str) -> list[dict[str, Any]]:
 
 def at_once(encoder: Path, barrier: Any, spent: Any) -> None:
     """One of several runs: so many steps between two meetings of all"""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.begin(recipe(encoder, 16), Path(folder) / "run", Quiet())
-    batches = [pairs for pairs in trainer.sampler.epoch(0) if len(pairs) == 16]
-
-    def step(pairs: Any) -> None:
-        trainer.learn([pairs], 1e-5)
-        trainer.place.step += 1
-
+    trainer = ready(recipe(encoder, 16))
+    batches, step = [pairs for pairs in trainer.sampler.epoch(0) if len(pairs) == 16], our_step(trainer)
     steps_per_second(step, batches[:600])
     barrier.wait()
     begun = time.time()
